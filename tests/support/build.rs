@@ -18,6 +18,10 @@ fn main() -> Result<(), frpc_build::Error> {
             .extern_path(".google.api", "::none")
             .compile_protos(&["proto/contracts.proto"], &["proto"])?;
     }
+    frpc_build::configure()
+        .json(true)
+        .out_dir(out_dir.join("editions"))
+        .compile_protos(&["proto/editions.proto"], &["proto"])?;
     let library = "../../crates/frpc-rest/tests";
     frpc_build::configure()
         .rest(true)

@@ -473,6 +473,13 @@ impl Builder {
         Ok(api.open_api(&self.open_api_info))
     }
 
+    /// Returns the encoded descriptors of proto files and their imports, with source information and all options.
+    ///
+    /// Files of an edition have their edition and features. [`frpc_schema::decode_descriptors`] reads them.
+    pub fn descriptor_set(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<Vec<u8>, Error> {
+        compile(protos, includes).map(|compiled| compiled.encoded)
+    }
+
     fn check_lock(mut self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<LockContent, Error> {
         let path = self.lock.take().ok_or_else(|| Error::other("no lock file is set: call `lock` first"))?;
         let CompiledProtos { set, sources, .. } = compile(protos, includes)?;

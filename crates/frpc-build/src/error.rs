@@ -13,7 +13,7 @@ use crate::{protox_errors, render, sources::IncludeDirs};
 pub struct Error(Box<BuildErrorKind>);
 
 enum BuildErrorKind {
-    Schema(String),
+    Schema { text: String, is_file_not_found: bool },
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     Other(String),
 }
@@ -28,18 +28,25 @@ impl Error {
     }
 
     pub(crate) fn schema(diagnostics: &[Diagnostic], sources: &IncludeDirs) -> Self {
-        Self(Box::new(BuildErrorKind::Schema(render::all(diagnostics, sources))))
+        let text = render::all(diagnostics, sources);
+        Self(Box::new(BuildErrorKind::Schema { text, is_file_not_found: false }))
+    }
+
+    /// Returns `true` if no include directory has a proto file or import.
+    pub fn is_file_not_found(&self) -> bool {
+        matches!(*self.0, BuildErrorKind::Schema { is_file_not_found: true, .. })
     }
 
     pub(crate) fn protox(error: &protox::Error, sources: &IncludeDirs) -> Self {
-        Self::schema(&protox_errors::diagnostics(error, sources), sources)
+        let text = render::all(&protox_errors::diagnostics(error, sources), sources);
+        Self(Box::new(BuildErrorKind::Schema { text, is_file_not_found: error.is_file_not_found() }))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            BuildErrorKind::Schema(text) | BuildErrorKind::Other(text) => f.write_str(text),
+            BuildErrorKind::Schema { text, .. } | BuildErrorKind::Other(text) => f.write_str(text),
             BuildErrorKind::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
         }
     }
@@ -55,7 +62,7 @@ impl fmt::Debug for Error {
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match &*self.0 {
-            BuildErrorKind::Schema(_) | BuildErrorKind::Other(_) => None,
+            BuildErrorKind::Schema { .. } | BuildErrorKind::Other(_) => None,
             BuildErrorKind::Io { error, .. } => Some(error),
         }
     }

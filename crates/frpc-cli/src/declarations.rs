@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
+use frpc::prost_types::field_descriptor_proto::Label;
 use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor};
 
 use crate::fields::type_name;
@@ -135,8 +136,12 @@ fn write_message(out: &mut String, message: &MessageDescriptor) {
 
 fn write_field(out: &mut String, field: &FieldDescriptor, indent: &str) {
     comment(out, &field.parent_file(), field.path(), indent);
-    let optional = if field.field_descriptor_proto().proto3_optional() { "optional " } else { "" };
-    line(out, format_args!("{indent}{optional}{} {} = {};", type_name(field), field.name(), field.number()));
+    let label = match field.field_descriptor_proto() {
+        declared if declared.label() == Label::Required => "required ",
+        declared if declared.proto3_optional() && !matches!(field.kind(), Kind::Message(_)) => "optional ",
+        _ => "",
+    };
+    line(out, format_args!("{indent}{label}{} {} = {};", type_name(field), field.name(), field.number()));
 }
 
 fn write_enum(out: &mut String, declared: &EnumDescriptor) {

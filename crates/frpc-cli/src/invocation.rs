@@ -201,7 +201,7 @@ impl PreparedCall {
             },
             request: DynamicCodec { shape: request, format, layouts: layouts.clone() },
             response: DynamicCodec { shape: response, format, layouts },
-            pool: schema.map(|schema| schema.pool),
+            pool: schema.map(|schema| schema.pool().clone()),
             is_json_rpc: is_json_rpc(address),
             metadata,
             timeout: options.timeout,

@@ -24,11 +24,14 @@ pub fn descriptors_of(package: &str, set: &FileDescriptorSet) -> FileDescriptorS
     FileDescriptorSet { file: files.collect() }
 }
 
-/// A set of descriptors with files that stay encoded.
+/// A `google.protobuf.FileDescriptorSet` whose files stay encoded.
+///
+/// The types of prost drop custom options, editions and features. An encoded file keeps them.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct EncodedFiles {
+pub struct EncodedFiles {
+    /// The files, in the order of the set.
     #[prost(bytes = "vec", repeated, tag = "1")]
-    pub(crate) file: Vec<Vec<u8>>,
+    pub file: Vec<Vec<u8>>,
 }
 
 /// Returns an encoded file without the fields of these numbers.

@@ -44,7 +44,7 @@ mod syntax;
 mod testing;
 
 pub use check::unescaped;
-pub use descriptors::descriptors_of;
+pub use descriptors::{EncodedFiles, descriptors_of};
 pub use diagnostic::{Diagnostic, Error, Label};
 pub use editions::{FileEdition, decode_descriptors, with_editions};
 pub use excerpt::excerpt;

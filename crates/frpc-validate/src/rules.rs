@@ -12,7 +12,7 @@ use frpc::{
     prost::Message as _,
     prost_types::FileDescriptorSet,
 };
-use frpc_dynamic::{SchemaLayouts, SchemaOptions, check_memory, decode_descriptors};
+use frpc_dynamic::{EncodedFiles, SchemaLayouts, SchemaOptions, check_memory, decode_descriptors};
 use prost_protovalidate::{
     Error, ValidationOption, Validator, ValidatorOption, Violation, normalize_edition_descriptor_set,
 };
@@ -72,6 +72,7 @@ impl MethodRules {
         for set in sets {
             let decoded = decode_descriptors(set).map_err(|error| malformed(&error))?;
             let raw = EncodedFiles::decode(set).map_err(|error| malformed(&error))?;
+            // Rules are extensions of options, and a decoded file lacks them.
             let fresh = decoded.file.into_iter().zip(raw.file).filter(|(file, _)| known.insert(file.name().to_owned()));
             let (decoded, raw): (Vec<_>, Vec<_>) = fresh.unzip();
             files.file.extend(decoded);
@@ -153,14 +154,6 @@ impl MethodRules {
             error => CheckFailure::BrokenRule(error.to_string()),
         })
     }
-}
-
-/// A set of descriptors with files that stay encoded: rules are extensions of options, and a decoded file lacks them.
-#[derive(Clone, PartialEq, frpc::prost::Message)]
-#[prost(prost_path = "frpc::prost")]
-struct EncodedFiles {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    file: Vec<Bytes>,
 }
 
 /// Compiles the rules of a message.

@@ -91,6 +91,13 @@ pub mod contracts {
     }
 }
 
+/// An echo service of edition 2023.
+#[cfg(feature = "full")]
+pub mod editions {
+    #![allow(missing_docs, reason = "the schema has none")]
+    include!(concat!(env!("OUT_DIR"), "/editions/editions.rs"));
+}
+
 /// Messages with an enum, and an echo service for them.
 #[cfg(feature = "full")]
 pub mod paint;

@@ -201,7 +201,7 @@ const HOUSES: &[House] = &[
     },
     House { krate: "frisbee-wasm", floors: &[&["io", "task", "timers"], &["net", "runtime", "time"]] },
     House { krate: "frpc-sim", floors: &[&["faults", "lock"], &["link", "seeds"], &["pipe"], &["network"]] },
-    House { krate: "frpc-dynamic", floors: &[&["memory"], &["layouts"]] },
+    House { krate: "frpc-dynamic", floors: &[&["memory"], &["layouts"], &["schema"]] },
     House { krate: "frpc-validate", floors: &[&["rules"], &["violations"], &["layer"]] },
     House { krate: "frpc-types", floors: &[&["messages"], &["details", "generated"]] },
     House {

@@ -56,7 +56,7 @@ impl DescribeCommand {
         }
         let schema = schema_of(&self.sources, &self.connect, &self.metadata, address, None).await?;
         if let Some(path) = &self.save {
-            let written = std::fs::write(path, schema.pool.encode_to_vec());
+            let written = std::fs::write(path, schema.encode());
             written.map_err(|error| CommandError::new(format!("{}: {error}", path.display())))?;
         }
         let all = match name {
@@ -132,7 +132,7 @@ fn summary(declared: &ProtoDeclaration) -> serde_json::Value {
 }
 
 fn find(schema: &ServerSchema, name: &str) -> Result<ProtoDeclaration> {
-    let pool = &schema.pool;
+    let pool = schema.pool();
     if let Some(service) = schema.service(name) {
         return Ok(ProtoDeclaration::Service(service.clone()));
     }

@@ -46,7 +46,7 @@ impl LockCommand {
             terminal::{print_json, print_line},
         };
 
-        let imports = super::proto_dirs(&self.protos, &self.imports);
+        let imports = crate::schema::proto_dirs(&self.protos, &self.imports);
         let builder = frpc_build::configure()
             .emit_rerun_if_changed(false)
             .lock(&self.lock)

@@ -41,9 +41,9 @@ impl OpenapiCommand {
 
     #[cfg(feature = "proto")]
     pub(crate) fn run(&self) -> Result<()> {
-        use crate::{failure::CommandError, terminal::print_bytes};
+        use crate::{failure::CommandError, schema::proto_dirs, terminal::print_bytes};
 
-        let imports = super::proto_dirs(&self.protos, &self.imports);
+        let imports = proto_dirs(&self.protos, &self.imports);
         let builder = frpc_build::configure().emit_rerun_if_changed(false).openapi_info(&self.title, &self.api_version);
         let document = builder.openapi_document(&self.protos, &imports);
         let document = document.map_err(|error| CommandError::new(format!("{error}").trim_end()))?;

@@ -246,7 +246,7 @@ fn compare(
     let text = |failure: &Option<Status>| failure.as_ref().map(|status| status.message().into());
     list.compare_outside("@status.code", code(&outcome.failure), code(&answer.failure));
     list.compare_outside("@status.message", text(&outcome.failure), text(&answer.failure));
-    let pool = target.schema.as_ref().map(|schema| &schema.pool);
+    let pool = target.schema.as_ref().map(|schema| schema.pool());
     let details =
         |failure: &Option<Status>| failure.as_ref().map(|status| messages::details(status, pool)).unwrap_or_default();
     let (one, other) = (details(&outcome.failure), details(&answer.failure));

@@ -10,11 +10,11 @@ use frpc::{
     Body, Call, Channel, Code, Head, Method, Status, Streaming, codec::Format, prost::Message,
     prost_types::FileDescriptorProto,
 };
+use frpc_dynamic::DynamicSchema;
 use frpc_services::protos::grpc::reflection::v1::{
     ServerReflectionRequest, ServerReflectionResponse, server_reflection_request::MessageRequest,
     server_reflection_response::MessageResponse,
 };
-use prost_reflect::DescriptorPool;
 
 use super::{ServerSchema, split};
 use crate::failure::CommandError;
@@ -69,7 +69,12 @@ struct ReflectionQuery<'a> {
     channel: &'a Channel,
     method: &'static Method,
     /// The received files by name.
-    files: HashMap<String, FileDescriptorProto>,
+    files: HashMap<String, ReceivedFile>,
+}
+
+struct ReceivedFile {
+    imports: Vec<String>,
+    encoded: Vec<u8>,
 }
 
 impl ReflectionQuery<'_> {
@@ -98,7 +103,8 @@ impl ReflectionQuery<'_> {
             if let MessageResponse::FileDescriptorResponse(files) = answer {
                 for bytes in &files.file_descriptor_proto {
                     let file = FileDescriptorProto::decode(&bytes[..]).map_err(|error| senseless(&error))?;
-                    self.files.insert(file.name().to_owned(), file);
+                    let received = ReceivedFile { imports: file.dependency, encoded: bytes.to_vec() };
+                    self.files.insert(file.name.unwrap_or_default(), received);
                     if self.files.len() > FILES_MAX {
                         let what = format!("the server has more than {FILES_MAX} proto files");
                         return Err(ReflectionError::Failed(CommandError::new(what).with_try("--descriptor-set FILE")));
@@ -128,12 +134,12 @@ impl ReflectionQuery<'_> {
 
     /// Downloads missing imports and builds the schema.
     async fn into_schema(mut self, services: Vec<String>) -> Result<ServerSchema, ReflectionError> {
-        let mut pool = DescriptorPool::global();
+        let mut types = DynamicSchema::new();
         let mut asked = HashSet::new();
         loop {
-            let imports = self.files.values().flat_map(|file| &file.dependency);
+            let imports = self.files.values().flat_map(|file| &file.imports);
             let missing: Vec<_> = imports
-                .filter(|name| !self.files.contains_key(*name) && pool.get_file_by_name(name).is_none())
+                .filter(|name| !self.files.contains_key(*name) && types.pool().get_file_by_name(name).is_none())
                 .filter(|name| asked.insert((*name).clone()))
                 .cloned()
                 .map(MessageRequest::FileByFilename)
@@ -143,12 +149,9 @@ impl ReflectionQuery<'_> {
             }
             self.ask(missing).await?;
         }
-        // The well-known types are already present and do not change.
-        let files = self.files.into_values().filter(|file| pool.get_file_by_name(file.name()).is_none());
-        let files: Vec<_> = files.collect();
-        pool.add_file_descriptor_protos(files).map_err(|error| senseless(&error))?;
-        let unknown = services.into_iter().filter(|name| pool.get_service_by_name(name).is_none()).collect();
-        Ok(ServerSchema::new(pool).with_unknown(unknown))
+        types.add_files(self.files.into_values().map(|file| file.encoded)).map_err(|error| senseless(&error))?;
+        let unknown = services.into_iter().filter(|name| types.pool().get_service_by_name(name).is_none()).collect();
+        Ok(ServerSchema::new(types).with_unknown(unknown))
     }
 }
 

@@ -1,9 +1,8 @@
 //! Services and methods by name.
 
 use bytes::Bytes;
-use frpc::{MethodKind, prost_types::FileDescriptorSet};
-use frpc_dynamic::SchemaLayouts;
-use frpc_schema::{SchemaOptions, descriptors_of};
+use frpc::MethodKind;
+use frpc_dynamic::{DynamicSchema, SchemaLayouts, SchemaOptions};
 use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
 
 use super::files;
@@ -15,7 +14,7 @@ use crate::{
 /// Services and their messages.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSchema {
-    pub(crate) pool: DescriptorPool,
+    types: DynamicSchema,
     /// The callable services, sorted by name.
     services: Vec<ServiceDescriptor>,
     /// The names of services without descriptors.
@@ -23,23 +22,33 @@ pub(crate) struct ServerSchema {
 }
 
 impl ServerSchema {
-    pub(super) fn new(pool: DescriptorPool) -> Self {
-        let mut services: Vec<_> = pool.services().collect();
+    pub(super) fn new(types: DynamicSchema) -> Self {
+        let mut services: Vec<_> = types.pool().services().collect();
         services.sort_by(|one, other| one.full_name().cmp(other.full_name()));
-        Self { pool, services, unknown: Vec::new() }
+        Self { types, services, unknown: Vec::new() }
     }
 
     /// Reads encoded descriptor sets. `from` names them in errors.
     pub(crate) fn of_descriptors(sets: &[Bytes], from: &str) -> Result<Self> {
-        let mut pool = DescriptorPool::global();
+        let mut types = DynamicSchema::new();
         for set in sets {
-            files::add_descriptors(&mut pool, set, from)?;
+            files::add_descriptors(&mut types, set, from)?;
         }
-        Ok(Self::new(pool))
+        Ok(Self::new(types))
     }
 
     pub(super) fn with_unknown(self, unknown: Vec<String>) -> Self {
         Self { unknown, ..self }
+    }
+
+    /// Returns all types.
+    pub(crate) fn pool(&self) -> &DescriptorPool {
+        self.types.pool()
+    }
+
+    /// Returns all files as an encoded descriptor set.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        self.types.encode()
     }
 
     pub(crate) fn services(&self) -> &[ServiceDescriptor] {
@@ -83,9 +92,8 @@ impl ServerSchema {
         if let Some(number) = first_operation {
             options.first_operations.insert(file.name().to_owned(), number);
         }
-        let all = FileDescriptorSet { file: self.pool.file_descriptor_protos().cloned().collect() };
-        let files = descriptors_of(file.package_name(), &all);
-        SchemaLayouts::read(&files, &options)
+        self.types
+            .layouts(file.package_name(), &options)
             .map_err(|error| CommandError::new(format!("plain fRPC cannot represent this schema: {error}")))
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use frpc::{Call, Channel, Metadata, interceptor};
-use prost_reflect::DescriptorPool;
+use frpc_dynamic::DynamicSchema;
 
 use super::{ReflectionError, ServerSchema, files, reflection};
 use crate::failure::Result;
@@ -30,12 +30,12 @@ impl SchemaSources {
 
     /// Reads the files.
     pub(crate) fn read(&self) -> Result<ServerSchema> {
-        let mut pool = DescriptorPool::global();
-        files::add_protos(&mut pool, &self.protos, &self.imports)?;
+        let mut schema = DynamicSchema::new();
+        files::add_protos(&mut schema, &self.protos, &self.imports)?;
         for path in &self.descriptor_sets {
-            files::add_set(&mut pool, path)?;
+            files::add_set(&mut schema, path)?;
         }
-        Ok(ServerSchema::new(pool))
+        Ok(ServerSchema::new(schema))
     }
 
     /// Returns the schema of the files, or else of the server. From a server, it contains at least the service of

@@ -5,6 +5,7 @@
 mod bench;
 mod calls;
 mod declarations;
+mod editions;
 #[cfg(feature = "proto")]
 mod lock;
 mod mistakes;

@@ -128,7 +128,7 @@ fn missing_and_invalid_files_are_named() {
     let import = "syntax = \"proto3\"; import \"elsewhere.proto\";";
     assert_says(&frpc(&["list", "--proto", &directory.write("import.proto", import)]), 1, "elsewhere.proto", "-I DIR");
     let set = directory.write("set.binpb", "this is none");
-    assert_says(&frpc(&["list", "--descriptor-set", &set]), 1, "is not a descriptor set", "protoc --include_imports");
+    assert_says(&frpc(&["list", "--descriptor-set", &set]), 1, "not a set of descriptors", "protoc --include_imports");
 }
 
 #[cfg(not(feature = "proto"))]
