@@ -9,6 +9,7 @@ pub(crate) use std::sync::{
 
 #[cfg(not(loom))]
 pub(crate) use tokio::sync::Notify;
+pub(crate) use tokio::sync::futures::Notified;
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -27,7 +28,8 @@ mod model {
     use std::sync;
 
     use loom::sync::atomic::{AtomicBool, Ordering};
-    use tokio::sync::futures::Notified;
+
+    use super::Notified;
 
     /// A point at which loom switches threads.
     #[derive(Debug)]
@@ -90,6 +92,11 @@ mod model {
         pub fn notified(&self) -> Notified<'_> {
             self.switch.write();
             self.notify.notified()
+        }
+
+        pub fn notify_one(&self) {
+            self.switch.write();
+            self.notify.notify_one();
         }
 
         pub fn notify_waiters(&self) {

@@ -6,6 +6,7 @@ mod handle;
 mod model;
 mod sending;
 mod shared;
+mod space;
 mod states;
 mod stream;
 mod waiting;

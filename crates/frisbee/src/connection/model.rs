@@ -115,6 +115,18 @@ mod tests {
     }
 
     #[test]
+    fn all_senders_that_wait_for_space_get_it() {
+        check(|| {
+            let model = narrow();
+            let handle = model.handle();
+            block_on(send(handle.clone()));
+            let senders = [handle.clone(), handle].map(|handle| thread::spawn(move || block_on(send(handle))));
+            block_on(drive(model, 3));
+            senders.map(|sender| sender.join().unwrap());
+        });
+    }
+
+    #[test]
     fn a_task_that_waits_for_a_flush_or_the_end_is_woken() {
         check(|| {
             let mut model = narrow();

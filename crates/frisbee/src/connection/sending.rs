@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, task::Waker};
 use bytes::Buf as _;
 use tokio::task::coop;
 
-use super::{core::ConnectionCore, handle::Connection, shared::ConnectionShared};
+use super::{core::ConnectionCore, handle::Connection, shared::ConnectionShared, space::SpaceOffers};
 use crate::{
     CloseReason, Frames, OutboxLimit, Packet, PacketName, SendError, StreamSendError, TrySendError, WhenFull,
     clock::Instant,
@@ -26,7 +26,9 @@ impl Connection {
     pub async fn send(&self, packet: Packet) -> Result<SendPosition, SendError> {
         let (shared, len) = (self.shared(), packet.content.len());
         shared
-            .until_sent(packet, |packet| shared.try_push(len, packet, proto::Connection::send).map_err(PushError::from))
+            .until_sent(len, packet, |packet| {
+                shared.try_push(len, packet, proto::Connection::send).map_err(PushError::from)
+            })
             .await
     }
 
@@ -96,7 +98,9 @@ impl Connection {
     ///
     /// Dropping the future sends all packets or none.
     pub async fn send_frames(&self, frames: &Frames) -> Result<SendPosition, SendError> {
-        self.shared().until_sent((), |()| self.try_send_frames(frames).map_err(PushError::from)).await
+        self.shared()
+            .until_sent(frames.content_len_max(), (), |()| self.try_send_frames(frames).map_err(PushError::from))
+            .await
     }
 
     /// Sends these packets in order, without waiting, and returns the number sent.
@@ -154,7 +158,7 @@ impl Connection {
         core.when_full = limit.when_full;
         drop(core);
         // Waiting senders may have room under the new limit.
-        self.shared().progress.notify_waiters();
+        self.shared().space.offer_to_all();
     }
 
     /// Returns `true` if the packet was passed to the socket, at least in part, so the peer may have received it.
@@ -208,6 +212,7 @@ impl ConnectionShared {
             return WriteStep::Batch;
         }
         let mut core = self.core();
+        let (_, packets_before) = core.proto.progress();
         if written > 0 {
             core.proto.handle_written(now, written, batch);
             if batch.has_remaining() {
@@ -218,24 +223,28 @@ impl ConnectionShared {
         // Waiting tasks set the flag under this lock, so none is missed. Without the flag, every write would pay for a
         // notification that usually wakes no task.
         let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
-        if is_awaited && self.notify_progress(core) {
+        if is_awaited && self.notify_progress(core, packets_before) {
             return WriteStep::Writable;
         }
         if batch.has_remaining() { WriteStep::Batch } else { WriteStep::Nothing }
     }
 
-    /// Wakes the tasks waiting for a write. Returns `true` if the router must be told that the outbox accepts packets
-    /// again.
+    /// Wakes tasks waiting for a write. Returns `true` if the router must be told that the outbox accepts packets again.
+    ///
+    /// Before the write, `packets_before` packets were written.
     #[cold]
-    fn notify_progress(&self, mut core: MutexGuard<'_, ConnectionCore>) -> bool {
+    fn notify_progress(&self, mut core: MutexGuard<'_, ConnectionCore>, packets_before: u64) -> bool {
         let is_writable = core.refused_len.is_some_and(|len| !core.proto.is_full_for(len));
         if is_writable {
             core.refused_len = None;
         }
         // The router keeps waiting if the refused content still does not fit.
         core.progress_is_awaited |= core.refused_len.is_some();
+        let written = core.proto.progress().1 - packets_before;
+        let offers = SpaceOffers::after_write(&core, written);
         drop(core);
         self.progress.notify_waiters();
+        self.space.offer_several(offers);
         is_writable
     }
 
@@ -316,9 +325,25 @@ impl ConnectionShared {
         Ok(sent)
     }
 
+    /// Lets the next waiting sender try, for a sender that waits no longer.
+    fn pass_on_space(&self, len: usize) {
+        let mut core = self.core();
+        let (queued, written) = core.proto.progress();
+        if written < queued {
+            core.progress_is_awaited = true;
+            return;
+        }
+        // No write will follow.
+        drop(core);
+        self.space.offer(len);
+    }
+
     /// Calls `attempt` until it succeeds or fails. Waits for space or credit after each attempt without.
+    ///
+    /// The attempt needs space for a content of `len` bytes.
     pub(super) async fn until_sent<P, E>(
         &self,
+        len: usize,
         what: P,
         mut attempt: impl FnMut(P) -> Result<SendPosition, PushError<P, E>>,
     ) -> Result<SendPosition, E> {
@@ -332,16 +357,20 @@ impl ConnectionShared {
         // Boxed, so that only a waiting call uses memory for it.
         Box::pin(async {
             loop {
-                let mut space = pin!(self.progress.notified());
+                let mut space = pin!(self.space.offered(len));
                 // Before the attempt: otherwise space freed right after it would be missed.
                 space.as_mut().enable();
-                what = match attempt(what) {
+                let attempted = attempt(what);
+                if let Err(PushError::NoSpace(unsent)) = attempted {
+                    space.await;
+                    what = unsent;
+                    continue;
+                }
+                self.pass_on_space(len);
+                what = match attempted {
                     Ok(sent) => return Ok(sent),
                     Err(PushError::Failed(error)) => return Err(error),
-                    Err(PushError::NoSpace(what)) => {
-                        space.await;
-                        what
-                    }
+                    Err(PushError::NoSpace(what)) => what,
                     Err(PushError::NoCredit(what, key)) => {
                         poll_fn(|cx| self.poll_credit(cx, key)).await;
                         what

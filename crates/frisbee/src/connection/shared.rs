@@ -7,7 +7,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::{core::ConnectionCore, states::AttachedStates};
+use super::{core::ConnectionCore, space::SpaceQueue, states::AttachedStates};
 use crate::{
     Address, CloseReason, Config,
     clock::Instant,
@@ -27,6 +27,7 @@ pub(crate) struct ConnectionShared {
     content_len_max: AtomicU32,
     /// Notified after a write.
     pub(crate) progress: Notify,
+    pub(super) space: SpaceQueue,
     /// Notified when the connection ends, a stream can be accepted, the first bytes of the peer arrive, or the peer
     /// asks this side to leave.
     pub(crate) changed: Notify,
@@ -57,6 +58,7 @@ impl ConnectionShared {
             may_owe_replies: AtomicBool::new(false),
             content_len_max: AtomicU32::new(config.content_len_max),
             progress: Notify::new(),
+            space: SpaceQueue::new(),
             changed: Notify::new(),
             config,
             states: AttachedStates::new(identity.map(|proof| Box::new(proof) as _)),

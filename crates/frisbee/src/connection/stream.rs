@@ -210,7 +210,7 @@ impl StreamSender {
         let content = content.into();
         let (shared, len) = (connection.shared(), content.len());
         let push = |proto: &mut proto::Connection, content| proto.send_on(*key, content);
-        shared.until_sent(content, |content| shared.try_push_on(*key, len, content, push)).await
+        shared.until_sent(len, content, |content| shared.try_push_on(*key, len, content, push)).await
     }
 
     /// Sends several packets, at a lower cost than one call of [`send`](Self::send) for each.
@@ -241,7 +241,7 @@ impl StreamSender {
                 }
                 Ok(())
             };
-            shared.until_sent((), |()| shared.try_push_on(*key, expected, (), &mut push)).await?;
+            shared.until_sent(expected, (), |()| shared.try_push_on(*key, expected, (), &mut push)).await?;
         }
         Ok(())
     }

@@ -134,6 +134,7 @@ impl ConnectionShared {
         let others = senders.into_values().chain(watchers.into_values()).flatten();
         readers.into_values().chain(others).for_each(Waker::wake);
         self.progress.notify_waiters();
+        self.space.offer_to_all();
         self.changed.notify_waiters();
     }
 

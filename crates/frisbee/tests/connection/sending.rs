@@ -1,6 +1,13 @@
 //! Sending by handle: waiting, refusing, flushing, and what a handle knows besides.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
 use frisbee::{
@@ -9,7 +16,7 @@ use frisbee::{
 };
 use futures_util::FutureExt;
 use support::{Peer, SECOND, in_virtual_time, settle};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
 use crate::scripts::{
     Script, client, connected, only_connection, packet, packet_frame, peer_of, peer_of_client,
@@ -75,6 +82,63 @@ fn all_waiting_senders_get_their_turn() {
         }
         for sender in senders {
             sender.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_write_wakes_few_of_many_waiting_senders() {
+    const SENDERS: u16 = 500;
+    in_virtual_time(async {
+        let (connection, mut peer) = full().await;
+        let polls = Arc::new(AtomicUsize::new(0));
+        for id in 0..SENDERS {
+            let (connection, polls) = (connection.clone(), polls.clone());
+            // Longer than those queued before, shorter, and much shorter.
+            let len = [300, 60, 2][usize::from(id % 3)];
+            let mut sending = Box::pin(async move { connection.send(packet(100 + id, zeros(len))).await });
+            tokio::spawn(poll_fn(move |cx| {
+                polls.fetch_add(1, Relaxed);
+                sending.poll_unpin(cx)
+            }));
+        }
+        let mut heard = 0;
+        while heard < SENDERS {
+            heard += u16::from(peer.hear().await != "packet 1: 90 bytes");
+        }
+        // One poll to start, one to send, and some without success.
+        let polls = polls.load(Relaxed);
+        assert!(polls < 6 * usize::from(SENDERS), "{polls} polls of {SENDERS} senders");
+    });
+}
+
+#[test]
+fn senders_that_give_up_pass_their_turn_on() {
+    in_virtual_time(async {
+        let (connection, mut peer) = full().await;
+        let wait = |id, len| {
+            let connection = connection.clone();
+            tokio::spawn(async move { connection.send(packet(id, zeros(len))).await })
+        };
+        let too_large = connection.config().content_len_max as usize + 1;
+        let (mut dropped, mut refused, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for id in 100..130 {
+            dropped.push(wait(1000, 90));
+            refused.push(wait(1000, too_large));
+            waiting.push(wait(id, 90));
+        }
+        settle().await;
+        let (mut heard, mut dropped) = (HashSet::new(), dropped.into_iter());
+        while heard.len() < waiting.len() {
+            let frame = peer.hear().await;
+            if !frame.starts_with("packet 1: ") && !frame.starts_with("packet 1000: ") {
+                heard.insert(frame);
+            }
+            // A write may have woken it just now.
+            dropped.next().inspect(JoinHandle::abort);
+        }
+        for sending in refused {
+            assert!(matches!(sending.await.unwrap(), Err(SendError::ContentTooLarge { .. })));
         }
     });
 }

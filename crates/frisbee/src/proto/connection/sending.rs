@@ -76,6 +76,11 @@ impl Connection {
         self.writing.is_full_for(len)
     }
 
+    /// Returns `true` if the outbox is at most half full, for a content of `len` bytes.
+    pub(crate) fn is_half_empty_for(&self, len: usize) -> bool {
+        self.writing.queued_len_for(len) <= self.writing.len_max / 2
+    }
+
     /// Returns `true` if the outbox has no room for these frames.
     pub fn is_full_for_frames(&self, frames: &Frames) -> bool {
         self.is_full() || self.is_full_for(frames.content_len_max())

@@ -30,14 +30,19 @@ impl WriteHalf {
 
     /// Returns `true` if the outbox has no room for a packet.
     pub(super) fn is_full(&self) -> bool {
-        self.outbox.len() - self.outbox.bulk_len() >= self.len_max
+        self.is_full_for(0)
     }
 
     /// Returns `true` if the outbox has no room for a content of `len` bytes.
     pub(super) fn is_full_for(&self, len: usize) -> bool {
+        self.queued_len_for(len) >= self.len_max
+    }
+
+    /// Returns the queued bytes that share the limit of a content of `len` bytes.
+    pub(super) fn queued_len_for(&self, len: usize) -> usize {
         match self.outbox.interleaves(len) {
-            true => self.outbox.bulk_len() >= self.len_max,
-            false => self.is_full(),
+            true => self.outbox.bulk_len(),
+            false => self.outbox.len() - self.outbox.bulk_len(),
         }
     }
 
