@@ -210,12 +210,12 @@ pub struct ConnectionState {
     pub protocol: String,
     #[prost(double, tag = "5")]
     pub age: f64,
-    /// Other protocols than frisbee have bytes only.
+    /// Other protocols than frisbee have bytes and frames only.
     #[prost(message, optional, tag = "6")]
     pub traffic: Option<TrafficState>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[derive(Clone, PartialEq, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct TrafficState {
@@ -240,6 +240,22 @@ pub struct TrafficState {
     /// Times that a sender waited for credit.
     #[prost(uint64, tag = "9")]
     pub credit_waits: u64,
+    /// Frames over HTTP/2, by type.
+    #[prost(message, repeated, tag = "10")]
+    pub frames: Vec<FrameState>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct FrameState {
+    /// Such as `HEADERS`.
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[prost(uint64, tag = "2")]
+    pub received: u64,
+    #[prost(uint64, tag = "3")]
+    pub sent: u64,
 }
 
 #[derive(Clone, PartialEq, frpc::prost::Message)]
@@ -290,7 +306,7 @@ pub struct EndpointState {
     pub disconnects: u64,
     #[prost(uint64, tag = "13")]
     pub all_ejections: u64,
-    /// The first connection, for frisbee only.
+    /// The first connection of frisbee, or the bytes, calls and frames of all open connections of HTTP.
     #[prost(message, optional, tag = "14")]
     pub traffic: Option<TrafficState>,
 }
@@ -388,7 +404,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0x878a_e620_9aff_bc61_8ea0_1196_196c_ab6f,
+            0x92ec_b8d9_e32b_66c8_3196_fd11_7916_ba03,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -897,7 +913,10 @@ const _: () = {
 
         #[inline]
         fn layout() -> Option<&'static Layout> {
-            Some(Layout::flat())
+            static LAYOUT: Layout = Layout::new(
+                &[FieldLayout::message_list::<FrameState>(10)],
+            );
+            Some(&LAYOUT)
         }
 
         #[inline]
@@ -911,6 +930,7 @@ const _: () = {
             out.u64(self.queued);
             out.u64(self.streams_blocked);
             out.u64(self.credit_waits);
+            out.message_list(&self.frames);
         }
 
         #[inline]
@@ -924,6 +944,34 @@ const _: () = {
             input.u64(&mut self.queued).at("queued")?;
             input.u64(&mut self.streams_blocked).at("streams_blocked")?;
             input.u64(&mut self.credit_waits).at("credit_waits")?;
+            input.message_list(&mut self.frames).at("frames")?;
+            Ok(())
+        }
+    }
+
+    impl Message for FrameState {
+        const NAME: &'static str = "FrameState";
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost().with_json(),
+        );
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.kind);
+            out.u64(self.received);
+            out.u64(self.sent);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.kind).at("kind")?;
+            input.u64(&mut self.received).at("received")?;
+            input.u64(&mut self.sent).at("sent")?;
             Ok(())
         }
     }
@@ -1141,6 +1189,7 @@ pub const fn json_types() -> &'static frpc::codec::json::Types {
                 Type::of::<CodeCount>(),
                 Type::of::<ConnectionState>(),
                 Type::of::<EndpointState>(),
+                Type::of::<FrameState>(),
                 Type::of::<LimitState>(),
                 Type::of::<MetadataEntry>(),
                 Type::of::<MethodState>(),
@@ -1527,6 +1576,7 @@ const _: () = {
             out.u64("queued", self.queued);
             out.u64("streamsBlocked", self.streams_blocked);
             out.u64("creditWaits", self.credit_waits);
+            out.list("frames", &self.frames, Writer::message);
             out.end();
         }
 
@@ -1541,6 +1591,7 @@ const _: () = {
                 Field::new("queued", "queued"),
                 Field::new("streamsBlocked", "streams_blocked"),
                 Field::new("creditWaits", "credit_waits"),
+                Field::new("frames", "frames"),
             ];
             input
                 .object(
@@ -1554,7 +1605,37 @@ const _: () = {
                         5 => input.u64(&mut self.handlers),
                         6 => input.u64(&mut self.queued),
                         7 => input.u64(&mut self.streams_blocked),
-                        _ => input.u64(&mut self.credit_waits),
+                        8 => input.u64(&mut self.credit_waits),
+                        _ => input.list(&mut self.frames, Reader::message),
+                    },
+                )
+        }
+    }
+
+    impl Message for FrameState {
+        const NAME: &'static str = "frpc.admin.v1.FrameState";
+
+        fn encode_json(&self, out: &mut Writer) {
+            out.begin();
+            out.string("kind", &self.kind);
+            out.u64("received", self.received);
+            out.u64("sent", self.sent);
+            out.end();
+        }
+
+        fn decode_json(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            const FIELDS: &[Field] = &[
+                Field::new("kind", "kind"),
+                Field::new("received", "received"),
+                Field::new("sent", "sent"),
+            ];
+            input
+                .object(
+                    FIELDS,
+                    &mut |field, input| match field {
+                        0 => input.string(&mut self.kind),
+                        1 => input.u64(&mut self.received),
+                        _ => input.u64(&mut self.sent),
                     },
                 )
         }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use frpc::frisbee::ConnectionMetrics;
+use frpc::frisbee::{ConnectionMetrics, FrameCounts};
 use frpc::{
     Code,
     inspect::{self, CallSubject, ChannelView, EndpointPhase, EndpointView, OpenStream, RecordedCall, ServerView},
@@ -15,8 +15,8 @@ use frpc::{
 use crate::{
     process,
     protos::frpc::admin::v1::{
-        CallState, ChannelState, CodeCount, ConnectionState, EndpointState, LimitState, MetadataEntry, MethodState,
-        ProcessState, ServerState, StreamState, TrafficState, admin_methods::WATCH,
+        CallState, ChannelState, CodeCount, ConnectionState, EndpointState, FrameState, LimitState, MetadataEntry,
+        MethodState, ProcessState, ServerState, StreamState, TrafficState, admin_methods::WATCH,
     },
 };
 
@@ -139,10 +139,11 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
         |name: &str, used: usize, max: usize| LimitState { name: name.to_owned(), used: count(used), max: count(max) };
     let connections = observer.connections(0, CONNECTIONS_SHOWN).into_iter().map(|info| {
         let traffic = match &info.connection {
-            Some(connection) => Some(traffic_state(&connection.metrics())),
+            Some(connection) => Some(traffic_state(&connection.metrics(), &info.frames)),
             None => info.protocol.map(|_| TrafficState {
                 bytes_received: info.counters.bytes_in,
                 bytes_sent: info.counters.bytes_out,
+                frames: frame_states(&info.frames),
                 ..TrafficState::default()
             }),
         };
@@ -175,7 +176,7 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
     }
 }
 
-fn traffic_state(metrics: &ConnectionMetrics) -> TrafficState {
+fn traffic_state(metrics: &ConnectionMetrics, frames: &FrameCounts) -> TrafficState {
     TrafficState {
         packets_received: metrics.counters.packets_in,
         packets_sent: metrics.counters.packets_out,
@@ -186,7 +187,13 @@ fn traffic_state(metrics: &ConnectionMetrics) -> TrafficState {
         queued: count(metrics.outbox_len),
         streams_blocked: count(metrics.streams_blocked),
         credit_waits: metrics.counters.credit_waits,
+        frames: frame_states(frames),
     }
+}
+
+fn frame_states(frames: &FrameCounts) -> Vec<FrameState> {
+    let used = frames.iter().filter(|(_, count)| count.received + count.sent > 0);
+    used.map(|(kind, count)| FrameState { kind: kind.to_owned(), received: count.received, sent: count.sent }).collect()
 }
 
 fn channel_state(channel: &ChannelView) -> ChannelState {
@@ -217,7 +224,7 @@ fn endpoint_state(endpoint: EndpointView) -> EndpointState {
         connects_failed: endpoint.history.connects_failed,
         disconnects: endpoint.history.disconnects,
         all_ejections: endpoint.history.ejections,
-        traffic: endpoint.traffic.as_ref().map(traffic_state),
+        traffic: endpoint.traffic.map(|traffic| traffic_state(&traffic, &endpoint.frames)),
     }
 }
 

@@ -16,7 +16,7 @@ use frpc::{
 use frpc_admin::{
     Admin, AdminAccess,
     protos::{
-        frpc::admin::v1::{ProcessState, SetLogFilterRequest, WatchRequest, admin_client::AdminClient},
+        frpc::admin::v1::{ProcessState, SetLogFilterRequest, TrafficState, WatchRequest, admin_client::AdminClient},
         grpc::channelz::v1::{
             GetServerSocketsRequest, GetServersRequest, GetTopChannelsRequest, channelz_client::ChannelzClient,
         },
@@ -214,6 +214,30 @@ fn states_have_rates_connections_and_endpoints() {
         assert!(connection.traffic.as_ref().unwrap().bytes_received > 0);
         let channel = second.channels.iter().find(|channel| channel.target == address).unwrap();
         assert_eq!(channel.endpoints[0].state, "ready");
+    });
+}
+
+#[test]
+fn connections_and_endpoints_of_http2_have_their_frames() {
+    in_real_time(async {
+        let server = server(Admin::new(AdminAccess::local())).await;
+        let (channel, other) = (connect(&server, "grpc").await, connect(&server, "tcp").await);
+        call(&channel, &WAIT, &[]).await.unwrap();
+        let headers = |traffic: &Option<TrafficState>| {
+            let frames = &traffic.as_ref().unwrap().frames;
+            frames.iter().find(|frame| frame.kind == "HEADERS").map(|frame| (frame.received, frame.sent))
+        };
+        let state = state_with(&other, |_| true).await;
+        let address = server.local_addr().to_string();
+        let served = state.servers.iter().find(|server| server.addresses == [address.clone()]).unwrap();
+        let connections = served.connections.iter().map(|one| (&*one.protocol, headers(&one.traffic)));
+        assert_eq!(connections.collect::<Vec<_>>(), [("http", Some((1, 2))), ("frisbee", None)]);
+        let target = channel_target(&server, "grpc");
+        let [endpoint] = &state.channels.iter().find(|channel| channel.target == target).unwrap().endpoints[..] else {
+            panic!("{state:?}")
+        };
+        assert_eq!(headers(&endpoint.traffic), Some((2, 1)));
+        assert!(endpoint.traffic.as_ref().unwrap().bytes_received > 0);
     });
 }
 

@@ -65,6 +65,10 @@ impl<T> WriteTimeout<T> {
         &self.activity
     }
 
+    pub(crate) fn get_ref(&self) -> &T {
+        &self.io
+    }
+
     pub(crate) fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }

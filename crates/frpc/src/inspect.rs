@@ -21,7 +21,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use frisbee::{Address, ConnectionMetrics, ServerObserver};
+use frisbee::{Address, ConnectionMetrics, FrameCounts, ServerObserver};
 
 pub use crate::call::recorder::{
     CallSubject, FAILURES_MAX, OpenStream, RecordedCall, SLOW_KEPT, SLOW_MAX, STREAMS_MAX, open_streams,
@@ -122,8 +122,11 @@ pub struct EndpointView {
     pub ejections: u32,
     /// Its connections and ejections since it joined the channel.
     pub history: EndpointHistory,
-    /// The counters and queues of its first connection, for frisbee only.
+    /// The counters and queues of its first connection over frisbee. Over HTTP, the bytes of all open connections, and
+    /// their calls as streams.
     pub traffic: Option<ConnectionMetrics>,
+    /// The frames of these connections by type, over HTTP/2.
+    pub frames: FrameCounts,
 }
 
 /// The past of an endpoint, since it joined its channel. Channels to a single server keep none.

@@ -225,6 +225,7 @@ fn add_transport_counters(sum: &mut frisbee::ServerMetrics, one: &frisbee::Serve
     sum.tls_handshakes += one.tls_handshakes;
     sum.tls_failed += one.tls_failed;
     sum.others += one.others;
+    sum.frames += &one.frames;
     sum.counters += one.counters;
 }
 
@@ -244,7 +245,7 @@ impl MetricsSnapshot {
         with_meters(|meters| {
             meters.fold_ended();
             meters.fold_transports();
-            let mut transport = meters.ended_transports;
+            let mut transport = meters.ended_transports.clone();
             for (_, one) in &meters.transports {
                 add_transport_counters(&mut transport, one);
                 transport.connections += one.connections;
@@ -439,7 +440,7 @@ impl MetricsSnapshot {
 
     /// Returns the metrics of connections. Sums over all of them: a label per peer would let clients create time series.
     fn transport_families(&self) -> Vec<MetricFamily> {
-        let frisbee::ServerMetrics { counters, others, handshakes_failed, tls_failed, .. } = self.transport;
+        let frisbee::ServerMetrics { counters, others, ref frames, handshakes_failed, tls_failed, .. } = self.transport;
         let gauge = |name, unit, description, value: usize| {
             let mut family = MetricFamily::gauge(name, unit, description);
             family.add(&[], value as u64);
@@ -451,6 +452,12 @@ impl MetricsSnapshot {
             family
         };
         let (received, sent) = (("network.io.direction", "receive"), ("network.io.direction", "transmit"));
+        let mut http2_frames =
+            MetricFamily::counter("frpc.server.connection.frames", "{frame}", "Frames of HTTP/2 connections.");
+        for (kind, count) in frames.iter() {
+            http2_frames.add(&[received, (FRAME_TYPE, kind)], count.received);
+            http2_frames.add(&[sent, (FRAME_TYPE, kind)], count.sent);
+        }
         vec![
             gauge("frpc.server.connections", "{connection}", "Open connections.", self.transport.connections),
             counter(
@@ -503,6 +510,7 @@ impl MetricsSnapshot {
                 "Packets of frisbee connections.",
                 &[(&[received], counters.packets_in), (&[sent], counters.packets_out)],
             ),
+            http2_frames,
             counter(
                 "frpc.server.connection.packets.lost",
                 "{packet}",
@@ -595,5 +603,6 @@ const METHOD: &str = "rpc.method";
 const GRPC_METHOD: &str = "grpc.method";
 const GRPC_TARGET: &str = "grpc.target";
 const PROTOCOL: &str = "network.protocol.name";
+const FRAME_TYPE: &str = "frpc.frame.type";
 const DETECTION_METHOD: &str = "grpc.lb.outlier_detection.detection_method";
 const UNENFORCED_REASON: &str = "grpc.lb.outlier_detection.unenforced_reason";

@@ -7,6 +7,7 @@ use frpc::{
     Channel, Server,
     metrics::{MetricFamily, MetricKind, MetricsSnapshot},
 };
+use frpc_http::Http;
 use support::calls::{TestClient, TestServer, TestService, ask};
 
 use crate::pages::{heading, update};
@@ -22,6 +23,10 @@ async fn the_page_of_metrics_matches_the_code() {
     // Every metric of a call gets a point.
     let client = TestClient::new(Channel::connect(addresses).await.unwrap());
     ask(&client, "hi").await.unwrap();
+    let http = server().wire(Http::new()).bind("127.0.0.1:0").await.unwrap();
+    let address = http.local_addr().to_string().replace("tcp", "grpc");
+    let channel = Channel::builder().transport(frpc_http::transport()).connect(&*address).await.unwrap();
+    ask(&TestClient::new(channel), "hi").await.unwrap();
 
     let mut page = heading(
         "Metrics",
@@ -54,7 +59,7 @@ fn attributes(family: &MetricFamily) -> String {
         attributes.filter(|found| found.0 == name).map(|found| &*found.1).collect::<BTreeSet<_>>()
     };
     let shown = names.into_iter().map(|name| match name {
-        "reason" | "network.io.direction" | "network.protocol.name" => {
+        "reason" | "network.io.direction" | "network.protocol.name" | "frpc.frame.type" => {
             let values: Vec<_> = values(name).into_iter().map(|value| format!("`{value}`")).collect();
             format!("`{name}`: {}", values.join(", "))
         }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use frisbee_pubsub::Broker;
 use frpc::{
     Answer, BoxService, Channel, Code, Dispatch, Engine, Method, Request, Services, Streaming,
+    frisbee::FrameCounts,
+    inspect,
     metrics::{MethodMetrics, MetricsSnapshot, TextFormat},
 };
 use support::{
@@ -178,7 +180,7 @@ fn each_wire_of_a_method_has_a_series_and_the_names_of_grpc_have_their_sum() {
 }
 
 #[test]
-fn bytes_of_http_connections_are_counted() {
+fn bytes_and_frames_of_http_connections_are_counted() {
     in_real_time(async {
         let server = serve(Engine::Tokio, TestServer::new(TestService::default())).await;
         let address = server.local_addr().to_string();
@@ -196,11 +198,42 @@ fn bytes_of_http_connections_are_counted() {
         until(|| counted() == one).await;
 
         // HTTP/2, while it is open.
-        let client = TestClient::new(connect(&server, "grpc", "").await);
+        assert_eq!(server.metrics().frames, FrameCounts::default(), "HTTP/1.1 has no frames");
+        let channel = connect(&server, "grpc", "").await;
+        let client = TestClient::new(channel.clone());
+        for _ in 0..3 {
+            ask(&client, "a").await.unwrap();
+        }
+        assert_eq!(server.metrics().counters.bytes_in, 0, "no frisbee");
+        let frames = |kind: &str| {
+            let count = server.metrics().frames.of(kind);
+            (count.received, count.sent)
+        };
+        assert_eq!((frames("HEADERS"), frames("DATA"), frames("RST_STREAM")), ((3, 6), (3, 3), (0, 0)));
         let long = "a long text ".repeat(1000);
         ask(&client, &long).await.unwrap();
         until(|| counted().iter().zip(one).all(|(now, before)| *now > before + long.len())).await;
-        assert_eq!(server.metrics().counters.bytes_in, 0, "no frisbee");
+        // Both sides count the same, once the last frames have arrived.
+        let target = server.local_addr().to_string().replace("tcp", "grpc");
+        let view = inspect::channels().into_iter().find(|view| view.target() == target).unwrap();
+        let endpoint = || view.endpoints().pop().unwrap();
+        let mirrored = || {
+            let mut mirrored = FrameCounts::default();
+            endpoint().frames.iter().for_each(|(kind, count)| mirrored.add(kind, count.sent, count.received));
+            mirrored
+        };
+        until(|| server.metrics().frames == mirrored()).await;
+        let counters = endpoint().traffic.unwrap().counters;
+        let theirs = [counters.bytes_out, counters.bytes_in].map(|bytes| usize::try_from(bytes).unwrap());
+        until(|| counted() == [one[0] + theirs[0], one[1] + theirs[1]]).await;
+        // Frames of closed connections remain.
+        let total = server.metrics().frames.total();
+        drop((client, channel));
+        until(|| server.metrics().connections == 0).await;
+        assert!(server.metrics().frames.total().received >= total.received);
+        let text = MetricsSnapshot::take().to_text(TextFormat::OpenMetrics);
+        let line = "frpc_server_connection_frames_total{network_io_direction=\"receive\",frpc_frame_type=\"HEADERS\"} ";
+        assert!(text.contains(line), "{line} is missing in {text}");
     });
 }
 

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod adopted;
 mod credentials;
+mod frames;
 #[cfg(unix)]
 mod handover;
 mod listener;
@@ -33,6 +34,7 @@ pub(crate) use self::no_uring as uring;
 pub(crate) use self::secure::PeerProof;
 pub use self::{
     credentials::PeerCredentials,
+    frames::{FrameCount, FrameCounts},
     options::SocketOptions,
     raw::Raw,
     ring_error::RingError,

@@ -4,7 +4,7 @@ use std::{
     fmt, io,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::{net::TcpStream, runtime::Handle};
 use tokio_util::io::poll_read_buf;
 
-use super::{secure::PeerIdentity, wire::IoStream};
+use super::{frames::FrameCounts, secure::PeerIdentity, wire::IoStream};
 use crate::{
     Address,
     proto::{Counters, HeaderFormat, LeftoverFrames},
@@ -48,6 +48,8 @@ pub(crate) struct StreamTraffic {
     bytes_out: AtomicU64,
     batches_in: AtomicU64,
     batches_out: AtomicU64,
+    /// Reads the frames, if the protocol has reported them.
+    frames: OnceLock<Box<dyn Fn() -> FrameCounts + Send + Sync>>,
 }
 
 impl StreamTraffic {
@@ -55,6 +57,10 @@ impl StreamTraffic {
         let [bytes_in, bytes_out, batches_in, batches_out] =
             [&self.bytes_in, &self.bytes_out, &self.batches_in, &self.batches_out].map(|count| count.load(Relaxed));
         Counters { bytes_in, bytes_out, batches_in, batches_out, ..Counters::default() }
+    }
+
+    pub(crate) fn frames(&self) -> FrameCounts {
+        self.frames.get().map(|read| read()).unwrap_or_default()
     }
 }
 
@@ -83,6 +89,15 @@ impl Raw {
     pub(crate) fn with_traffic(self, traffic: Arc<StreamTraffic>) -> Self {
         count(&traffic.bytes_in, &traffic.batches_in, self.unread.len());
         Self { traffic: Some(traffic), ..self }
+    }
+
+    /// Adds the frames of this connection to the [metrics of its server](crate::ServerMetrics::frames).
+    ///
+    /// For the connections of a [`Protocol`](crate::Protocol). `read` is called for each snapshot, and once at the end.
+    pub fn report_frames(&self, read: impl Fn() -> FrameCounts + Send + Sync + 'static) {
+        if let Some(traffic) = &self.traffic {
+            let _ = traffic.frames.set(Box::new(read));
+        }
     }
 
     fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::shared::ServerShared;
-use crate::proto::Counters;
+use super::{shared::ServerShared, slot::SlotsSnapshot};
+use crate::{net::FrameCounts, proto::Counters};
 
 /// A snapshot of a server's counters and load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerMetrics {
     /// Open connections, also during a handshake.
@@ -25,6 +25,8 @@ pub struct ServerMetrics {
     pub counters: Counters,
     /// Bytes and reads of the connections of [other protocols](crate::Protocol), including closed ones.
     pub others: Counters,
+    /// Frames of these connections by type, as their protocols [report](crate::Raw::report_frames) them.
+    pub frames: FrameCounts,
     /// Bytes queued for writing on all connections.
     pub outbox_len: usize,
     /// Running handlers. A handler that is ready on its first poll does not count.
@@ -33,9 +35,9 @@ pub struct ServerMetrics {
 
 impl ServerMetrics {
     pub(super) fn of(shared: &ServerShared) -> Self {
-        let (connections, past, others, open) = shared.slots.snapshot();
+        let SlotsSnapshot { slots, past, others, frames, open } = shared.slots.snapshot();
         let mut metrics = Self {
-            connections,
+            connections: slots,
             accepted: shared.accepted.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
@@ -43,6 +45,7 @@ impl ServerMetrics {
             tls_failed: shared.tls_failed.load(Ordering::Relaxed),
             counters: past,
             others,
+            frames,
             outbox_len: 0,
             handlers: 0,
         };

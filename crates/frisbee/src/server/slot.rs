@@ -9,7 +9,11 @@ use slab::Slab;
 use tokio::{sync::Notify, time::Instant};
 
 use super::threads::ThreadPlacement;
-use crate::{Address, Connection, net::StreamTraffic, proto::Counters};
+use crate::{
+    Address, Connection,
+    net::{FrameCounts, StreamTraffic},
+    proto::Counters,
+};
 
 /// The connections of a server.
 #[derive(Default)]
@@ -25,8 +29,18 @@ struct OpenSlots {
     past: Counters,
     /// Counters of closed connections of other protocols.
     past_others: Counters,
+    /// Frames of closed connections of other protocols.
+    past_frames: FrameCounts,
     /// The number of all connections so far.
     accepted: u64,
+}
+
+impl OpenSlots {
+    /// Keeps the counters of a connection of another protocol at its end.
+    fn add_past(&mut self, other: &OtherOccupant) {
+        self.past_others += other.counters();
+        self.past_frames += &other.frames();
+    }
 }
 
 /// The slot of one connection.
@@ -67,6 +81,8 @@ pub struct ConnectionInfo {
     pub connection: Option<Connection>,
     /// Its counters. Only bytes, reads and writes for [other protocols](crate::Protocol).
     pub counters: Counters,
+    /// Its frames by type, for other protocols that [report](crate::Raw::report_frames) them.
+    pub frames: FrameCounts,
 }
 
 impl OpenSlot {
@@ -97,6 +113,10 @@ impl OpenSlot {
             protocol,
             connection: self.connection().map(Connection::without_keeping_open),
             counters: self.counters(),
+            frames: match &self.occupant {
+                SlotOccupant::Frisbee(_) => FrameCounts::default(),
+                SlotOccupant::Other(other) => other.frames(),
+            },
         }
     }
 }
@@ -105,6 +125,22 @@ impl OtherOccupant {
     fn counters(&self) -> Counters {
         self.protocol.as_ref().map(|(_, traffic)| traffic.counters()).unwrap_or_default()
     }
+
+    fn frames(&self) -> FrameCounts {
+        self.protocol.as_ref().map(|(_, traffic)| traffic.frames()).unwrap_or_default()
+    }
+}
+
+/// The slots of a server at one instant.
+pub(super) struct SlotsSnapshot {
+    /// The number of slots taken.
+    pub(super) slots: usize,
+    /// The counters of closed connections.
+    pub(super) past: Counters,
+    /// The counters of other protocols.
+    pub(super) others: Counters,
+    pub(super) frames: FrameCounts,
+    pub(super) open: Vec<Connection>,
 }
 
 /// A reserved slot for one connection. Frees the slot on drop.
@@ -159,18 +195,26 @@ impl ConnectionSlots {
         found
     }
 
-    /// Returns the number of slots taken, the counters of closed connections, the counters of other protocols, and the open
-    /// connections, all at one instant.
-    pub(super) fn snapshot(&self) -> (usize, Counters, Counters, Vec<Connection>) {
+    /// Returns the counters and the open connections, all at one instant.
+    pub(super) fn snapshot(&self) -> SlotsSnapshot {
         let open = self.open();
-        let (mut connections, mut others) = (Vec::new(), open.past_others);
+        let mut snapshot = SlotsSnapshot {
+            slots: open.connections.len(),
+            past: open.past,
+            others: open.past_others,
+            frames: open.past_frames.clone(),
+            open: Vec::new(),
+        };
         for (_, slot) in &open.connections {
             match &slot.occupant {
-                SlotOccupant::Frisbee(connection) => connections.push(connection.clone()),
-                SlotOccupant::Other(other) => others += other.counters(),
+                SlotOccupant::Frisbee(connection) => snapshot.open.push(connection.clone()),
+                SlotOccupant::Other(other) => {
+                    snapshot.others += other.counters();
+                    snapshot.frames += &other.frames();
+                }
             }
         }
-        (open.connections.len(), open.past, others, connections)
+        snapshot
     }
 
     /// Waits until no slot is taken.
@@ -199,7 +243,7 @@ impl ConnectionSlot {
         let before = std::mem::replace(&mut open.connections[self.key].occupant, occupant);
         // A protocol may have left its stream to frisbee.
         if let SlotOccupant::Other(other) = before {
-            open.past_others += other.counters();
+            open.add_past(&other);
         }
     }
 
@@ -219,7 +263,7 @@ impl Drop for ConnectionSlot {
         let slot = open.connections.remove(self.key);
         match slot.occupant {
             SlotOccupant::Frisbee(connection) => open.past += connection.metrics().counters,
-            SlotOccupant::Other(other) => open.past_others += other.counters(),
+            SlotOccupant::Other(other) => open.add_past(&other),
         }
         let is_empty = open.connections.is_empty();
         drop(open);

@@ -14,6 +14,9 @@ use std::{
 };
 
 use bytes::BytesMut;
+use frpc::frisbee::ConnectionMetrics;
+#[cfg(feature = "http2")]
+use frpc::frisbee::FrameCounts;
 use http::{Request, uri::Authority};
 use hyper::client::conn::http1;
 #[cfg(not(feature = "http2"))]
@@ -33,6 +36,8 @@ use super::{
     outgoing::OutgoingBody,
     settings::{BoxIo, ClientSettings},
 };
+#[cfg(feature = "http2")]
+use crate::http2::add_frames;
 use crate::message::greeting;
 
 /// A connection for requests.
@@ -240,6 +245,21 @@ impl HttpConnection {
     /// Returns the number of bytes written.
     pub(super) fn written(&self) -> u64 {
         self.traffic.written.load(Ordering::Relaxed)
+    }
+
+    /// Adds its bytes, and its calls as streams.
+    pub(super) fn add_traffic(&self, sum: &mut ConnectionMetrics) {
+        sum.counters.bytes_in += self.traffic.read.load(Ordering::Relaxed);
+        sum.counters.bytes_out += self.written();
+        sum.streams += self.calls.load(Ordering::Relaxed);
+    }
+
+    /// Adds its frames of HTTP/2.
+    #[cfg(feature = "http2")]
+    pub(super) fn add_frames(&self, sum: &mut FrameCounts) {
+        if let RequestSender::Http2(sender) = &self.sender {
+            add_frames(sum, sender.frames());
+        }
     }
 
     /// Returns a description of the server protocol, if it is known to differ from the expected one.

@@ -133,6 +133,13 @@ impl ConnectionPool {
         }
     }
 
+    /// Returns the sum over all open connections.
+    pub(super) fn sum<T: Default>(&self, add: impl Fn(&HttpConnection, &mut T)) -> T {
+        let mut sum = T::default();
+        self.state().connections.iter().for_each(|connection| add(connection, &mut sum));
+        sum
+    }
+
     /// Starts to open another connection, if one is needed and allowed.
     fn dial(self: &Arc<Self>, state: &mut PoolState) {
         // One HTTP/2 connection serves many waiting calls. After a failure, one attempt is enough to probe the server.

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use frpc::frisbee::ConnectionMetrics;
+#[cfg(feature = "http2")]
+use frpc::frisbee::FrameCounts;
 use frpc::{
     Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, client::CallTime, codec::Format,
 };
@@ -11,7 +14,9 @@ use futures_util::future::BoxFuture;
 use super::grpc_unary;
 use super::{
     caller::HttpCaller,
-    connect, grpc,
+    connect,
+    connection::HttpConnection,
+    grpc,
     outgoing::EnvelopeEncoder,
     pool::ConnectionPool,
     settings::Client,
@@ -50,6 +55,15 @@ impl Caller for SharedHttpCaller {
     #[cfg(feature = "http2")]
     fn lost(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.0.pool.lost())
+    }
+
+    fn traffic(&self) -> Option<ConnectionMetrics> {
+        Some(self.0.pool.sum(HttpConnection::add_traffic))
+    }
+
+    #[cfg(feature = "http2")]
+    fn frames(&self) -> FrameCounts {
+        self.0.pool.sum(HttpConnection::add_frames)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use frpc::{Drain, Raw};
+use frpc::{Drain, Raw, frisbee::FrameCounts};
 use frpc_http2::{Connection, Event, Head, Settings, StreamId};
 use http::{Response, StatusCode, request::Parts};
 use tokio::{
@@ -22,7 +22,7 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
-    socket::{READS_MAX, ROUNDS_MAX, ReceivedChunk, default_settings, poll_write_output, with_scratch},
+    socket::{READS_MAX, ROUNDS_MAX, ReceivedChunk, add_frames, default_settings, poll_write_output, with_scratch},
     streams::{OpenStreams, StreamPhase},
     task::RequestTask,
     wakes::WakeList,
@@ -116,11 +116,18 @@ impl<'a> ServerConnection<'a> {
         let now = Instant::now();
         let until = now.checked_add(settings.head_time_max).unwrap_or_else(|| now + FAR);
         let wakes = Arc::new(WakeList::default());
+        let core = Connection::server(core_settings(settings), now.into_std());
+        let frames = core.frames().clone();
+        socket.get_ref().report_frames(move || {
+            let mut counts = FrameCounts::default();
+            add_frames(&mut counts, &frames);
+            counts
+        });
         Self {
             context,
             calls: KnownCalls::default(),
             is_fast: GrpcCall::is_possible(context),
-            core: Connection::server(core_settings(settings), now.into_std()),
+            core,
             socket,
             streams: OpenStreams::new(context, wakes.clone()),
             wakes,

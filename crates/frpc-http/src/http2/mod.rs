@@ -40,6 +40,9 @@ pub(crate) use self::{
     request::header_map,
     sending::{SendProgress, SendingBody},
     slot_table::SlotTable,
-    socket::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, default_settings, poll_write_output, with_scratch},
+    socket::{
+        PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, add_frames, default_settings, poll_write_output,
+        with_scratch,
+    },
     wakes::{SlotWaker, WakeList},
 };

@@ -8,7 +8,8 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use frpc_http2::{Connection, Settings};
+use frpc::frisbee::FrameCounts;
+use frpc_http2::{Connection, FrameCounters, Settings};
 use tokio::io::AsyncWrite;
 
 /// Passes the input buffer of this thread to a function, with the rest of its chunk for short data.
@@ -101,6 +102,11 @@ fn poll_write_chunks<const MAX: usize>(
         count += 1;
     }
     Pin::new(socket).poll_write_vectored(cx, &slices[..count])
+}
+
+/// Adds the frames of a connection.
+pub(crate) fn add_frames(sum: &mut FrameCounts, frames: &FrameCounters) {
+    frames.counts().for_each(|count| sum.add(count.kind, count.received, count.sent));
 }
 
 /// Returns the limits of the protocol core for both roles.

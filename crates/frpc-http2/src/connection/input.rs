@@ -68,6 +68,8 @@ impl Connection {
                     if self.partial.data().is_some() {
                         self.partial = PartialInput::None;
                     }
+                    // Once for a frame in parts.
+                    self.output.counters().receive(header.kind, 1);
                     (header, payload)
                 }
                 None => match self.split_data(header, &input[start..]) {

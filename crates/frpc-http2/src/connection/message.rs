@@ -57,6 +57,7 @@ impl Connection {
         let head = match self.decoder.decode(frames.head) {
             Ok(head) => head,
             Err(error) => {
+                self.output.counters().receive(kind::HEADERS, 1);
                 self.fail(error);
                 return None;
             }
@@ -65,6 +66,7 @@ impl Connection {
             self.partial = PartialInput::Decoded(head);
             return None;
         }
+        self.count_message(1);
         self.last_peer_id = id;
         self.receive_window -= flow;
         let mut stream = StreamState::new(id, self.own_window - flow, self.peer.window);
@@ -90,10 +92,19 @@ impl Connection {
         let head = self.decoder.cached(frames.head).filter(|head| head.is_plain_response(frames.data.len()))?;
         let trailers = self.decoder.cached(frames.trailers).filter(|trailers| trailers.is_plain_trailers())?;
         let (head, trailers) = (head.clone(), Some(trailers.clone()));
+        self.count_message(2);
         self.receive_window -= flow;
         self.remove_stream(id);
         self.resets.earn();
         Some(ReceivedMessage { consumed: frames.len, stream: StreamId(id), head, data: frames.data, trailers })
+    }
+
+    /// Counts the frames of a message with this number of header blocks.
+    #[inline]
+    fn count_message(&self, blocks: u64) {
+        let counters = self.output.counters();
+        counters.receive(kind::HEADERS, blocks);
+        counters.receive(kind::DATA, 1);
     }
 }
 

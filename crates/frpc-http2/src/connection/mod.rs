@@ -33,7 +33,7 @@ use self::{
 };
 use crate::{
     ConnectionError, ErrorCode, Field, Head, Settings, StreamError,
-    frame::{PREFACE, put_goaway, put_settings, put_window_update, setting},
+    frame::{FrameCounters, PREFACE, put_goaway, put_settings, put_window_update, setting},
     settings::{FRAME_LEN_MIN, INITIAL_WINDOW},
 };
 
@@ -410,6 +410,11 @@ impl Connection {
     /// Returns the number of open streams.
     pub fn active_streams(&self) -> usize {
         self.active
+    }
+
+    /// Returns the counters of frames. They can be read while the connection is in use.
+    pub fn frames(&self) -> &Arc<FrameCounters> {
+        self.output.counters()
     }
 
     /// Returns the limit of the peer for concurrent streams.

@@ -1,14 +1,16 @@
 //! Bytes to be written: frames in one buffer, and large data between them without a copy.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{Buf, Bytes};
+
+use crate::frame::{FrameBuffer, FrameCounters};
 
 /// The output of a connection, in order.
 #[derive(Debug, Default)]
 pub(super) struct OutputBuffer {
     /// Frame headers, header blocks and small data.
-    small: Vec<u8>,
+    small: FrameBuffer,
     /// The number of written bytes of `small`.
     written: usize,
     /// Large data, each piece with its position in `small`.
@@ -31,8 +33,14 @@ const CAPACITY_KEPT: usize = 64 << 10;
 impl OutputBuffer {
     /// Returns the buffer for frames. Its content stays as it is; callers append.
     #[inline]
-    pub(super) fn frames(&mut self) -> &mut Vec<u8> {
+    pub(super) fn frames(&mut self) -> &mut FrameBuffer {
         &mut self.small
+    }
+
+    /// Returns the counters of the frames in both directions.
+    #[inline]
+    pub(super) fn counters(&self) -> &Arc<FrameCounters> {
+        &self.small.counters
     }
 
     /// Returns the number of unwritten bytes.
@@ -90,7 +98,7 @@ impl OutputBuffer {
     /// Moves all output to the end of `out`. An empty `out` takes the buffer without a copy.
     pub(super) fn take(&mut self, out: &mut Vec<u8>) {
         if out.is_empty() && self.large.is_empty() && self.written == 0 {
-            std::mem::swap(out, &mut self.small);
+            std::mem::swap(out, &mut self.small.bytes);
             return;
         }
         self.chunks().for_each(|chunk| out.extend_from_slice(chunk));

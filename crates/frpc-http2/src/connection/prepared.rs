@@ -2,7 +2,7 @@
 
 use crate::{
     BlockEncoder, Field,
-    frame::{HEADER_LEN, kind},
+    frame::{FrameBuffer, HEADER_LEN, kind},
     hpack::OwnedField,
 };
 
@@ -74,10 +74,11 @@ impl ShortFrame {
 
     /// Appends the frame.
     #[inline]
-    pub(super) fn put(&self, out: &mut Vec<u8>, flags: u8, stream: u32) {
+    pub(super) fn put(&self, out: &mut FrameBuffer, flags: u8, stream: u32) {
         let (mut bytes, end) = (self.bytes, out.len() + self.len);
         bytes[4] = flags;
         bytes[5..HEADER_LEN].copy_from_slice(&stream.to_be_bytes());
+        out.count(kind::HEADERS);
         out.extend_from_slice(&bytes);
         out.truncate(end);
     }

@@ -1,14 +1,15 @@
 //! Writing of frames to the end of a buffer.
 
-use super::{FrameHeader, HEADER_LEN, flag, kind};
+use super::{FrameBuffer, FrameHeader, HEADER_LEN, flag, kind};
 use crate::ErrorCode;
 
 /// Appends a frame header. Payloads are shorter than 2^24 bytes.
 #[inline]
-pub(crate) fn put_header(out: &mut Vec<u8>, len: usize, kind: u8, flags: u8, stream: u32) {
+pub(crate) fn put_header(out: &mut FrameBuffer, len: usize, kind: u8, flags: u8, stream: u32) {
     debug_assert!(len < 1 << 24, "the length has three bytes");
     let len = u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes();
     let id = stream.to_be_bytes();
+    out.count(kind);
     out.extend_from_slice(&[len[1], len[2], len[3], kind, flags, id[0], id[1], id[2], id[3]]);
 }
 
@@ -20,23 +21,25 @@ pub(crate) fn patch_len(out: &mut [u8], start: usize) {
 }
 
 /// Splits a HEADERS frame at `start` into HEADERS and CONTINUATION frames with at most `len_max` bytes each.
-pub(crate) fn split_block(out: &mut Vec<u8>, start: usize, len_max: usize) {
+pub(crate) fn split_block(out: &mut FrameBuffer, start: usize, len_max: usize) {
     let Some(header) = FrameHeader::parse(&out[start..]) else { return };
-    let block = out.split_off(start + HEADER_LEN);
-    out.truncate(start);
-    let last = block.len().div_ceil(len_max).saturating_sub(1);
-    for (i, piece) in block.chunks(len_max).enumerate() {
-        // END_STREAM belongs to the first frame and END_HEADERS to the last.
-        let kind = if i == 0 { kind::HEADERS } else { kind::CONTINUATION };
-        let end_stream = if i == 0 { header.flags & flag::END_STREAM } else { 0 };
-        let end_headers = if i == last { flag::END_HEADERS } else { 0 };
-        put_header(out, piece.len(), kind, end_stream | end_headers, header.stream);
+    let first_end = out.len().min(start + HEADER_LEN + len_max);
+    let rest = out.split_off(first_end);
+    patch_len(out, start);
+    let pieces = rest.chunks(len_max);
+    // END_STREAM belongs to the first frame and END_HEADERS to the last.
+    if pieces.len() > 0 {
+        out[start + 4] &= !flag::END_HEADERS;
+    }
+    let last = pieces.len().saturating_sub(1);
+    for (i, piece) in pieces.enumerate() {
+        put_header(out, piece.len(), kind::CONTINUATION, if i == last { flag::END_HEADERS } else { 0 }, header.stream);
         out.extend_from_slice(piece);
     }
 }
 
 /// Appends SETTINGS with the given pairs.
-pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
+pub(crate) fn put_settings(out: &mut FrameBuffer, settings: &[(u16, u32)]) {
     put_header(out, settings.len() * 6, kind::SETTINGS, 0, 0);
     for (id, value) in settings {
         out.extend_from_slice(&id.to_be_bytes());
@@ -44,28 +47,28 @@ pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     }
 }
 
-pub(crate) fn put_settings_ack(out: &mut Vec<u8>) {
+pub(crate) fn put_settings_ack(out: &mut FrameBuffer) {
     put_header(out, 0, kind::SETTINGS, flag::ACK, 0);
 }
 
-pub(crate) fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+pub(crate) fn put_window_update(out: &mut FrameBuffer, stream: u32, increment: u32) {
     debug_assert!(increment > 0, "an increment of zero is an error");
     put_header(out, 4, kind::WINDOW_UPDATE, 0, stream);
     out.extend_from_slice(&increment.to_be_bytes());
 }
 
-pub(crate) fn put_ping(out: &mut Vec<u8>, is_ack: bool, payload: [u8; 8]) {
+pub(crate) fn put_ping(out: &mut FrameBuffer, is_ack: bool, payload: [u8; 8]) {
     put_header(out, 8, kind::PING, if is_ack { flag::ACK } else { 0 }, 0);
     out.extend_from_slice(&payload);
 }
 
-pub(crate) fn put_goaway(out: &mut Vec<u8>, last: u32, code: ErrorCode) {
+pub(crate) fn put_goaway(out: &mut FrameBuffer, last: u32, code: ErrorCode) {
     put_header(out, 8, kind::GOAWAY, 0, 0);
     out.extend_from_slice(&last.to_be_bytes());
     out.extend_from_slice(&code.0.to_be_bytes());
 }
 
-pub(crate) fn put_reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
+pub(crate) fn put_reset(out: &mut FrameBuffer, stream: u32, code: ErrorCode) {
     put_header(out, 4, kind::RST_STREAM, 0, stream);
     out.extend_from_slice(&code.0.to_be_bytes());
 }
@@ -76,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_header_reads_as_it_was_written() {
-        let mut out = Vec::new();
+        let mut out = FrameBuffer::default();
         put_header(&mut out, 0x012345, kind::DATA, flag::PADDED, 0x7fff_fffe);
         let header = FrameHeader { len: 0x012345, kind: kind::DATA, flags: flag::PADDED, stream: 0x7fff_fffe };
         assert_eq!(FrameHeader::parse(&out), Some(header));
@@ -91,7 +94,7 @@ mod tests {
         let streams = (0..31).flat_map(|bit| [(1_u32 << bit) - 1, 1 << bit]).chain([0x7fff_ffff]);
         let headers = lens.map(|len| (len, 1)).chain(streams.map(|stream| (1, stream)));
         for (len, stream) in headers {
-            let mut out = Vec::new();
+            let mut out = FrameBuffer::default();
             put_header(&mut out, len, kind::DATA, flag::END_STREAM, stream);
             let header = FrameHeader { len, kind: kind::DATA, flags: flag::END_STREAM, stream };
             assert_eq!((FrameHeader::parse(&out), out.len()), (Some(header), HEADER_LEN));
@@ -113,7 +116,8 @@ mod tests {
     #[test]
     fn a_long_block_is_split_with_its_flags_on_the_right_frames() {
         for (len, expected) in [(1, vec![1]), (4, vec![4]), (5, vec![4, 1]), (12, vec![4, 4, 4])] {
-            let mut out = vec![0xee];
+            let mut out = FrameBuffer::default();
+            out.push(0xee);
             put_header(&mut out, 0, kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 3);
             out.extend(std::iter::repeat_n(7, len));
             patch_len(&mut out, 1);
@@ -127,6 +131,8 @@ mod tests {
                 rest = &rest[HEADER_LEN + header.len..];
             }
             assert_eq!(lens, expected);
+            let sent = |kind| out.counters.counts().find(|count| count.kind == kind).unwrap().sent;
+            assert_eq!([sent("HEADERS"), sent("CONTINUATION")], [1, lens.len() as u64 - 1]);
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Frames of RFC 9113, section 4 and 6: their headers and payloads.
 
+mod counters;
 mod encode;
 mod payload;
 
+pub(crate) use counters::FrameBuffer;
+pub use counters::{FrameCount, FrameCounters};
 pub(crate) use encode::{
     patch_len, put_goaway, put_header, put_ping, put_reset, put_settings, put_settings_ack, put_window_update,
     split_block,

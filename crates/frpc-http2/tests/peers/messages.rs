@@ -147,6 +147,7 @@ proptest! {
             prop_assert_eq!(&results[0], &results[1]);
             let [one, other] = &mut victims;
             prop_assert_eq!(one.output(), other.output());
+            prop_assert!(one.side.frames().counts().eq(other.side.frames().counts()));
         }
     }
 }

@@ -6,7 +6,9 @@
 use std::{collections::BTreeMap, sync::LazyLock, time::Instant};
 
 use bytes::Bytes;
-use frpc_http2::{Connection, ErrorCode, Event, Field, Head, Header, OpenError, PreparedBlock, Settings, StreamId};
+use frpc_http2::{
+    Connection, ErrorCode, Event, Field, FrameCount, Head, Header, OpenError, PreparedBlock, Settings, StreamId,
+};
 
 /// The source of decisions.
 pub(crate) trait Choices {
@@ -72,6 +74,10 @@ struct Side {
     wire: Vec<u8>,
     /// Bytes of `wire` that have arrived. Each turn adds to them, like a socket: a long frame is whole after some turns.
     arrived: usize,
+    /// All bytes handled so far.
+    handled: Vec<u8>,
+    /// SETTINGS from this side that its connection does not know of.
+    foreign_settings: u64,
     /// `true` once the SETTINGS of the peer apply.
     is_greeted: bool,
     flows: BTreeMap<StreamId, Flow>,
@@ -95,8 +101,22 @@ impl Side {
             false => core.prepare(&[Field::new(":status", "200"), Field::repeated("content-type", "application/grpc")]),
         };
         let trailers = core.prepare(&[Field::repeated("grpc-status", "0")]);
-        let (flows, wire, unreleased) = Default::default();
-        Self { core, is_client, extent, wire, arrived: 0, is_greeted: false, flows, unreleased, block, trailers, now }
+        let (flows, wire, handled, unreleased) = Default::default();
+        Self {
+            core,
+            is_client,
+            extent,
+            wire,
+            arrived: 0,
+            handled,
+            foreign_settings: 0,
+            is_greeted: false,
+            flows,
+            unreleased,
+            block,
+            trailers,
+            now,
+        }
     }
 
     fn open(&mut self, choices: &mut impl Choices) {
@@ -177,7 +197,7 @@ impl Side {
             );
         }
         // The rest arrives again together with later bytes.
-        self.wire.drain(..consumed);
+        self.handled.extend(self.wire.drain(..consumed));
         self.arrived -= consumed;
         while let Some(event) = self.core.poll_event() {
             note(
@@ -216,6 +236,7 @@ impl Side {
             return;
         }
         let len = u8::try_from(settings.len() * 6).expect("a few settings");
+        self.foreign_settings += 1;
         peer.wire.extend([0, 0, len, 4, 0, 0, 0, 0, 0]);
         for (id, value) in settings {
             peer.wire.extend(id.to_be_bytes());
@@ -455,6 +476,12 @@ fn check(client: &mut Side, server: &mut Side, has_shut_down: bool) {
         assert!(!theirs.has_received_end || theirs.received == ours.len, "the request: {stream:?} {ours:?} {theirs:?}");
         assert!(theirs.has_received_end || theirs.is_ended, "{stream:?} {theirs:?}");
     }
+    for (side, peer) in [(&*client, &*server), (&*server, &*client)] {
+        let mut passed = frames_in(&side.handled);
+        assert_eq!(counts(&side.core, |count| count.received), passed, "received");
+        passed[usize::from(SETTINGS)] -= peer.foreign_settings;
+        assert_eq!(counts(&peer.core, |count| count.sent), passed, "sent");
+    }
     for side in [client, server] {
         assert_eq!((side.core.active_streams(), side.core.unreleased()), (0, 0), "{:?}", side.core);
         assert_eq!(side.core.is_done(), has_shut_down, "{:?}", side.core);
@@ -464,3 +491,22 @@ fn check(client: &mut Side, server: &mut Side, has_shut_down: bool) {
         assert_eq!(side.core.error(), None);
     }
 }
+
+fn counts(core: &Connection, count: fn(FrameCount) -> u64) -> Vec<u64> {
+    core.frames().counts().map(count).collect()
+}
+
+/// Returns the number of frames of each type in these bytes.
+fn frames_in(bytes: &[u8]) -> Vec<u64> {
+    let mut frames = vec![0; usize::from(CONTINUATION) + 2];
+    let mut rest = bytes.strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap_or(bytes);
+    while let [a, b, c, kind, ..] = *rest {
+        frames[usize::from(kind)] += 1;
+        rest = &rest[9 + u32::from_be_bytes([0, a, b, c]) as usize..];
+    }
+    assert!(rest.is_empty(), "whole frames");
+    frames
+}
+
+const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use frisbee::Address;
+use frisbee::{Address, FrameCounts};
 
 use super::ChannelTransport;
 use crate::{
@@ -49,8 +49,11 @@ impl ChannelSource for ListedTransport {
                 let traffic = ServerCaller::Frisbee(caller).traffic();
                 vec![EndpointView { traffic, ..single(address, state) }]
             }
-            Self::Other(_, address) if self.is_open() => vec![single(address, EndpointPhase::Ready)],
-            Self::Other(..) => Vec::new(),
+            Self::Other(caller, address) => {
+                let Some(caller) = caller.upgrade() else { return Vec::new() };
+                let (traffic, frames) = (caller.traffic(), caller.frames());
+                vec![EndpointView { traffic, frames, ..single(address, EndpointPhase::Ready) }]
+            }
             Self::Many(fleet) => fleet.upgrade().map(|fleet| fleet.endpoints()).unwrap_or_default(),
         }
     }
@@ -69,5 +72,6 @@ fn single(address: &Address, state: EndpointPhase) -> EndpointView {
         ejections: 0,
         history: EndpointHistory::default(),
         traffic: None,
+        frames: FrameCounts::default(),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::future;
 
+use frisbee::{ConnectionMetrics, FrameCounts};
+
 use crate::{
     call::{
         deadline::CallTime,
@@ -37,5 +39,15 @@ pub trait Caller: Send + Sync + 'static {
     /// learns from failed calls alone.
     fn lost(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::pending())
+    }
+
+    /// Returns the bytes and streams of its open connections, for [`EndpointView::traffic`](crate::inspect::EndpointView::traffic).
+    fn traffic(&self) -> Option<ConnectionMetrics> {
+        None
+    }
+
+    /// Returns the frames of these connections by type.
+    fn frames(&self) -> FrameCounts {
+        FrameCounts::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frisbee::{Connection, ConnectionMetrics};
+use frisbee::{Connection, ConnectionMetrics, FrameCounts};
 use futures_util::stream::BoxStream;
 
 use crate::{
@@ -106,9 +106,20 @@ impl ServerCaller {
         }
     }
 
-    /// Returns the counters and queues of the current connection, for frisbee only.
+    /// Returns the counters and queues of the current connection, or of all connections of other transports.
     pub(crate) fn traffic(&self) -> Option<ConnectionMetrics> {
-        self.connection().map(|connection| connection.metrics())
+        match self {
+            Self::Frisbee(connection) => Some(connection.current().connection.metrics()),
+            Self::Other(caller) => caller.traffic(),
+        }
+    }
+
+    /// Returns the frames of other transports than frisbee.
+    pub(crate) fn frames(&self) -> FrameCounts {
+        match self {
+            Self::Frisbee(_) => FrameCounts::default(),
+            Self::Other(caller) => caller.frames(),
+        }
     }
 
     /// Announces the methods of a client, for the comparison with the methods of the server.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use frpc_http2::{Connection, ErrorCode, Head, OpenError, StreamId};
+use frpc_http2::{Connection, ErrorCode, FrameCounters, Head, OpenError, StreamId};
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::{sync::Notify, time::Instant};
@@ -35,6 +35,7 @@ pub(super) enum Command {
 pub(super) struct SharedConnection {
     pub(super) wakes: Arc<WakeList<Command>>,
     pub(super) streams_max: AtomicUsize,
+    pub(super) frames: Arc<FrameCounters>,
     pub(super) is_closed: AtomicBool,
     /// Notified when `is_closed` is set.
     pub(super) closed: Notify,

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, OpenError, Settings, StreamId};
+use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, FrameCounters, OpenError, Settings, StreamId};
 use http::uri::Authority;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
@@ -59,6 +59,7 @@ impl Http2Sender {
         let shared = Arc::new(SharedConnection {
             wakes: Arc::default(),
             streams_max: AtomicUsize::new(core.streams_max()),
+            frames: core.frames().clone(),
             is_closed: AtomicBool::new(false),
             closed: Notify::new(),
         });
@@ -87,6 +88,11 @@ impl Http2Sender {
     /// Returns the server's limit for concurrent calls.
     pub(in crate::client) fn streams_max(&self) -> usize {
         self.0.streams_max.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counters of frames.
+    pub(in crate::client) fn frames(&self) -> &FrameCounters {
+        &self.0.frames
     }
 
     /// Sends a request.
