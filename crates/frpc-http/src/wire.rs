@@ -145,10 +145,12 @@ impl Http {
             .half_close(true)
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
-        let connection = pin!(connection);
-        let ended =
-            drive(connection, |ending| ending.graceful_shutdown(), &activity, self.settings.head_time_max, &drain);
-        match ended.await {
+        // An upgrade waits until the connection is dropped, or forever if it was lost during its last response.
+        let ended = {
+            let connection = pin!(connection);
+            drive(connection, |ending| ending.graceful_shutdown(), &activity, self.settings.head_time_max, &drain).await
+        };
+        match ended {
             Some(Ok(())) => {}
             Some(Err(error)) => debug!(%error, "an HTTP/1.1 connection ended"),
             None => return debug!("closed an idle HTTP/1.1 connection"),

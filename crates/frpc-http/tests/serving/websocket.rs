@@ -227,6 +227,20 @@ fn a_shutdown_ends_websockets_of_both_kinds() {
 }
 
 #[test]
+fn a_connection_lost_during_its_upgrade_ends() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        for path in ["/", "/parrot"] {
+            let mut caller = Http1::connect(&server);
+            caller.say(&handshake(path, "")).await;
+            drop(caller);
+            settle().await;
+            assert_eq!(server.metrics().connections, 0, "{path}");
+        }
+    });
+}
+
+#[test]
 fn a_protocol_violation_in_a_websocket_closes_it() {
     in_virtual_time(async {
         let server = serve(Http::new());
