@@ -52,7 +52,8 @@ use crate::{
 /// [`calls_max`](frpc::CallSettings::calls_max). The deadline of the caller and [`TimeLimits`](frpc::TimeLimits) limit the handlers.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
-    pub(crate) settings: HttpSettings,
+    /// Shared by all connections.
+    pub(crate) settings: Arc<HttpSettings>,
     pub(crate) additions: Additions,
 }
 
@@ -65,7 +66,7 @@ impl Http {
     /// Replaces all settings.
     pub fn settings(mut self, settings: HttpSettings) -> Self {
         let twirp_prefix = path_prefix(&settings.twirp_prefix);
-        self.settings = HttpSettings { twirp_prefix, ..settings };
+        self.settings = Arc::new(HttpSettings { twirp_prefix, ..settings });
         self
     }
 
@@ -180,7 +181,7 @@ impl Http {
 
     #[cfg(not(feature = "http2"))]
     async fn serve_http2(&self, mut site: ServeContext, mut socket: WriteTimeout<Raw>, drain: Drain) {
-        let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, write_stall_max, .. } = self.settings;
+        let HttpSettings { head_len_max, head_time_max, streams_max, resets_max, write_stall_max, .. } = *self.settings;
         let Some(greeting) = read_preface(&mut socket, head_time_max, &drain).await else {
             return debug!("an HTTP/2 connection ended without a preface");
         };

@@ -65,6 +65,7 @@ impl<T> WriteTimeout<T> {
         &self.activity
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn get_ref(&self) -> &T {
         &self.io
     }

@@ -100,5 +100,5 @@ fn idle_http2_connections_hold_little_memory() {
 const CONNECTIONS: usize = 500;
 
 const NEW_LEN_MAX: usize = 5 << 10;
-const USED_LEN_MAX: usize = 7_250;
+const USED_LEN_MAX: usize = 7 << 10;
 const IDLE_LEN_MAX: usize = 6 << 10;

@@ -58,7 +58,7 @@ fn context() -> ServeContext {
     ServeContext {
         account: endpoint.server_account(),
         endpoint,
-        settings: HttpSettings { head_len_max: 1000, ..HttpSettings::default() },
+        settings: Arc::new(HttpSettings { head_len_max: 1000, ..HttpSettings::default() }),
         additions: Additions::default(),
         peer: None,
         calls: None,

@@ -1,6 +1,6 @@
 //! The services of a server, and parts of a response shared by all protocols.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct ServeContext {
     pub(crate) endpoint: Endpoint,
-    pub(crate) settings: HttpSettings,
+    pub(crate) settings: Arc<HttpSettings>,
     pub(crate) additions: Additions,
     /// The memory account of the connection, or of the whole server if this serves all connections.
     pub(crate) account: MemoryAccount,

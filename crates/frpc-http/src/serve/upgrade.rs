@@ -89,7 +89,7 @@ impl UpgradeSlot {
             Some(mount) if chosen != Some(FRPC) => {
                 let visit = mounted::mount_context(site, request.headers(), request.extensions());
                 let visit = Box::new(visit.map_err(|status| mounted::refuse(&status))?);
-                let HttpSettings { message_len_max, keepalive_interval, keepalive_timeout, .. } = site.settings;
+                let HttpSettings { message_len_max, keepalive_interval, keepalive_timeout, .. } = *site.settings;
                 let keepalive = keepalive_interval.map(|interval| (interval, keepalive_timeout));
                 let mount = mount.clone();
                 WebSocketProtocol::Mounted { mount, visit, subprotocol: chosen, message_len_max, keepalive }

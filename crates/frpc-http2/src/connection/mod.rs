@@ -458,7 +458,7 @@ impl Connection {
 
     /// Frees the cache and spare capacity. Drivers call it on idle connections; the next exchange allocates again.
     ///
-    /// A server without streams holds less than 2 KiB afterwards, with the fields of usual gRPC requests and responses.
+    /// A server without streams holds about 2 KiB afterwards, with the fields of usual gRPC requests and responses.
     pub fn shrink(&mut self) {
         self.decoder.shrink();
         self.encoder.shrink();
