@@ -1,5 +1,8 @@
 // Checks the metrics at a URL as `promtool check metrics` does, with the linter of client_golang. Prints each problem, and
 // fails if there is one.
+//
+// `promtool` calls the same linter. Its module has replacements, so `go install` refuses it, and a build from a copy of
+// the module takes five minutes of CPU time, 1.9 GB of memory and 1.4 GB of cache for a program of 150 MB.
 package main
 
 import (
