@@ -30,7 +30,7 @@ fn main() -> Result<(), frpc_build::Error> {
         .out_dir(out_dir.join("rest"))
         .compile_protos(&[format!("{library}/library.proto")], &[library])?;
     frpc_build::configure()
-        .json(true)
+        .rest(true)
         .mocks(true)
         .first_operation("callback.proto", 200)
         .first_operation("paint.proto", 210)

@@ -20,6 +20,7 @@ mod handover;
 mod keepalive;
 mod metrics;
 mod pem;
+mod plain_posts;
 #[cfg(target_os = "linux")]
 mod processes;
 mod random_calls;

@@ -22,6 +22,8 @@ use support::{
 };
 use tokio::sync::OnceCell;
 
+use crate::plain_posts::PlainPosts;
+
 /// A server on a port, served through NATS as well once a channel asks for it.
 pub(crate) struct EveryWire {
     server: Server,
@@ -103,9 +105,18 @@ pub(crate) async fn serve(engine: Engine, service: impl frpc::Service) -> EveryW
 }
 
 pub(crate) async fn serve_at(address: Address, engine: Engine, service: impl frpc::Service) -> EveryWire {
+    serve_over(Http::new(), address, engine, service).await
+}
+
+/// Serves REST as well. The code for unknown methods differs then.
+pub(crate) async fn serve_with_rest(service: impl frpc::Service) -> EveryWire {
+    serve_over(Http::new().rest(), "127.0.0.1:0".parse().unwrap(), Engine::Tokio, service).await
+}
+
+async fn serve_over(http: Http, address: Address, engine: Engine, service: impl frpc::Service) -> EveryWire {
     let json = JsonRpc::new();
     let server = Server::builder().engine(engine).add_service(service).wire(json.clone());
-    let server = server.wire(Http::new().mount("/rpc", json)).bind(address).await.unwrap();
+    let server = server.wire(http.mount("/rpc", json)).bind(address).await.unwrap();
     assert_eq!(server.engine(), engine);
     EveryWire { server, nats: OnceCell::new() }
 }
@@ -141,7 +152,7 @@ pub(crate) async fn connect(server: &EveryWire, scheme: &str, path: &str) -> Cha
 /// Returns a channel to this host and port.
 pub(crate) async fn connect_at(address: &str, scheme: &str, path: &str) -> Channel {
     let channel = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
-    let channel = channel.transport(frpc_jsonrpc::transport()).transport(frpc_nats::transport());
+    let channel = channel.transport(frpc_jsonrpc::transport()).transport(frpc_nats::transport()).transport(PlainPosts);
     channel.connect(format!("{scheme}://{address}{path}")).await.unwrap()
 }
 
