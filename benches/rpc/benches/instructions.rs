@@ -51,7 +51,7 @@ fn fleet_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_230, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_250, CALLS))]
 #[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_000, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);

@@ -223,9 +223,12 @@ fn bytes_and_frames_of_http_connections_are_counted() {
             mirrored
         };
         until(|| server.metrics().frames == mirrored()).await;
-        let counters = endpoint().traffic.unwrap().counters;
-        let theirs = [counters.bytes_out, counters.bytes_in].map(|bytes| usize::try_from(bytes).unwrap());
-        until(|| counted() == [one[0] + theirs[0], one[1] + theirs[1]]).await;
+        let sum = || {
+            let counters = endpoint().traffic.unwrap().counters;
+            let theirs = [counters.bytes_out, counters.bytes_in].map(|bytes| usize::try_from(bytes).unwrap());
+            [one[0] + theirs[0], one[1] + theirs[1]]
+        };
+        until(|| counted() == sum()).await;
         // Frames of closed connections remain.
         let total = server.metrics().frames.total();
         drop((client, channel));
