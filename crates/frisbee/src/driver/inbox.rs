@@ -26,8 +26,9 @@ pub(super) struct Inbox {
     pub(super) bytes: BytesMut,
     /// `true` if `bytes` is the buffer of one large content.
     is_large: bool,
-    /// Buffer of the previous large content, kept because the next one may be equally large.
-    large: BytesMut,
+    /// Buffers of previous large contents, the latest first. The next content may be equally large, and is often read
+    /// while the previous one is in use.
+    large: [BytesMut; LARGE_MAX],
     large_is_idle: bool,
     /// Length of the previous packet, if it had a large content. The next packet may be equally long: it is read
     /// directly into the previous buffer, or into a new one if the previous is still in use.
@@ -93,10 +94,10 @@ impl Inbox {
         self.bytes
     }
 
-    /// Frees the large buffer if it has not been used since the last call.
+    /// Frees the large buffers if they have not been used since the last call.
     pub(super) fn release(&mut self) {
         if self.large_is_idle {
-            self.large = BytesMut::new();
+            self.large = Default::default();
         }
         self.large_is_idle = true;
     }
@@ -111,15 +112,13 @@ impl Inbox {
             return false;
         }
         let len = self.expected_len + OVERREAD_LEN;
-        if !self.large.try_reclaim(len) {
-            // The previous content is still in use. A new buffer saves a separate read of the header; for a much larger
+        let mut large = match self.reclaim_large(len) {
+            Some(large) => large,
+            // The previous contents are still in use. A new buffer saves a separate read of the header; for a much larger
             // content, this saving is negligible.
-            if len > GROW_LEN_MIN {
-                return false;
-            }
-            self.large = BytesMut::with_capacity(len);
-        }
-        let mut large = std::mem::take(&mut self.large);
+            None if len > GROW_LEN_MIN => return false,
+            None => BytesMut::with_capacity(len),
+        };
         large.extend_from_slice(&self.bytes);
         large.extend_from_slice(&std::mem::take(&mut self.surplus));
         self.bytes = large;
@@ -155,8 +154,15 @@ impl Inbox {
     /// Copies the remaining bytes out of the large buffer and sets the buffer aside.
     fn take_large(&mut self) {
         let rest = BytesMut::from(&self.bytes[..]);
-        self.large = std::mem::replace(&mut self.bytes, rest);
-        self.large.clear();
+        let mut large = std::mem::replace(&mut self.bytes, rest);
+        large.clear();
+        self.large.rotate_right(1);
+        self.large[0] = large;
+    }
+
+    /// Takes a free buffer with at least this capacity.
+    fn reclaim_large(&mut self, len: usize) -> Option<BytesMut> {
+        self.large.iter_mut().find_map(|large| large.try_reclaim(len).then(|| std::mem::take(large)))
     }
 
     fn chunk_room(&mut self, content_len: usize) -> usize {
@@ -192,11 +198,10 @@ impl Inbox {
         self.expected_len = HEADER_LEN_MAX + content_len;
         let here = self.bytes.len();
         if !self.is_large {
-            let mut large = std::mem::take(&mut self.large);
-            if !large.try_reclaim(content_len + OVERREAD_LEN) {
-                large = BytesMut::with_capacity(content_len.min(GROW_LEN_MIN) + OVERREAD_LEN);
+            let mut large = self.reclaim_large(content_len + OVERREAD_LEN).unwrap_or_else(|| {
                 keep_freed_memory();
-            }
+                BytesMut::with_capacity(content_len.min(GROW_LEN_MIN) + OVERREAD_LEN)
+            });
             large.extend_from_slice(&self.bytes);
             self.bytes.clear();
             self.pass_on();
@@ -271,6 +276,8 @@ thread_local! {
 /// Maximum number of chunks in use that are kept for each thread.
 const IN_USE_MAX: usize = 16;
 
+/// Maximum number of large buffers kept for each connection: one in use, and one for the content being received.
+const LARGE_MAX: usize = 2;
 /// Small enough to be pinned by one packet, large enough for hundreds.
 const CHUNK_LEN: usize = 16 * 1024;
 /// Chunk length for a connection with more arriving data than fits in a normal chunk.
@@ -396,6 +403,25 @@ mod tests {
         let held = reader.hear();
         assert_eq!(held, (0..20).map(|number| content(number, 20_000)).collect::<Vec<_>>());
         assert!(reader.reads < 30, "{} reads", reader.reads);
+    }
+
+    #[test]
+    fn a_large_content_is_read_while_the_previous_one_is_in_use() {
+        let (mut reader, mut previous) = (Reader::new(), Vec::new());
+        for number in 0..20 {
+            let before = reader.reads;
+            reader.say(&packet(number, 300_000));
+            let contents = reader.hear();
+            assert_eq!(contents, [content(number, 300_000)]);
+            // The first two get new buffers, which grow.
+            assert!(number < 2 || reader.reads == before + 1, "{} reads", reader.reads - before);
+            previous = contents;
+        }
+        drop(previous);
+        let kept = |reader: &Reader| reader.inbox.large.iter().map(BytesMut::capacity).sum::<usize>();
+        reader.inbox.release();
+        reader.inbox.release();
+        assert_eq!(kept(&reader), 0);
     }
 
     #[test]
