@@ -7,7 +7,7 @@ use std::{fmt::Debug, sync::LazyLock};
 use arbitrary::Arbitrary;
 use bytes::Bytes;
 use frpc::{
-    codec::{self, DecodedContent, Message},
+    codec::{self, DecodedContent, MemoryBudget, Message},
     prost::{self, Message as _},
     prost_types::FileDescriptorSet,
 };
@@ -86,7 +86,7 @@ fn agree<M: Message + prost::Message + Default + PartialEq + Debug>(bytes: &Byte
     let Package { layouts, pool } = package;
     let name = <M as Message>::NAME;
     let shape = pool.all_messages().find(|shape| shape.full_name().ends_with(name)).expect("it is declared");
-    match (codec::decode::<M>(bytes), layouts.decode(&shape, bytes)) {
+    match (codec::decode::<M>(bytes), layouts.decode(&shape, bytes, MemoryBudget::default())) {
         (Ok(DecodedContent::Message(expected)), Ok(DecodedContent::Message(read))) => {
             let converted = M::decode(&read.encode_to_vec()[..]).expect("it was just written");
             // A message with a NaN does not equal itself.
@@ -109,7 +109,7 @@ fn read_descriptors(bytes: &[u8]) {
     let Ok(pool) = DescriptorPool::decode(bytes) else { return };
     for shape in pool.all_messages().filter(|shape| !shape.is_map_entry()) {
         let written = layouts.encode(&DynamicMessage::new(shape.clone()));
-        let read = layouts.decode(&shape, &written);
+        let read = layouts.decode(&shape, &written, MemoryBudget::default());
         assert!(matches!(read, Ok(DecodedContent::Message(_))), "{}: {read:?}", shape.full_name());
     }
 }
