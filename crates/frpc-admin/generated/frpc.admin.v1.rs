@@ -213,6 +213,9 @@ pub struct ConnectionState {
     /// Other protocols than frisbee have bytes and frames only.
     #[prost(message, optional, tag = "6")]
     pub traffic: Option<TrafficState>,
+    /// `true` after a TLS handshake with this process.
+    #[prost(bool, tag = "7")]
+    pub is_secure: bool,
 }
 
 #[derive(Clone, PartialEq, frpc::prost::Message)]
@@ -404,7 +407,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0x92ec_b8d9_e32b_66c8_3196_fd11_7916_ba03,
+            0x8bba_3515_eacf_528d_6ad9_816b_8bb6_7311,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -890,6 +893,7 @@ const _: () = {
             out.string(&self.local);
             out.string(&self.protocol);
             out.f64(self.age);
+            out.bool(self.is_secure);
             out.message_or_nil::<TrafficState>(self.traffic.as_ref());
         }
 
@@ -900,6 +904,7 @@ const _: () = {
             input.string(&mut self.local).at("local")?;
             input.string(&mut self.protocol).at("protocol")?;
             input.f64(&mut self.age).at("age")?;
+            input.bool(&mut self.is_secure).at("is_secure")?;
             input.message_or_nil::<TrafficState, _>(&mut self.traffic).at("traffic")?;
             Ok(())
         }
@@ -1535,6 +1540,7 @@ const _: () = {
             out.string("protocol", &self.protocol);
             out.f64("age", self.age);
             out.optional("traffic", self.traffic.as_ref(), Writer::message);
+            out.bool("isSecure", self.is_secure);
             out.end();
         }
 
@@ -1546,6 +1552,7 @@ const _: () = {
                 Field::new("protocol", "protocol"),
                 Field::new("age", "age"),
                 Field::new("traffic", "traffic"),
+                Field::new("isSecure", "is_secure"),
             ];
             input
                 .object(
@@ -1556,7 +1563,8 @@ const _: () = {
                         2 => input.string(&mut self.local),
                         3 => input.string(&mut self.protocol),
                         4 => input.f64(&mut self.age),
-                        _ => input.optional_message(&mut self.traffic),
+                        5 => input.optional_message(&mut self.traffic),
+                        _ => input.bool(&mut self.is_secure),
                     },
                 )
         }

@@ -16,11 +16,12 @@ use crate::{
         Address, Channel, ChannelConnectivityState, ChannelData, ChannelRef, ChannelTrace, GetChannelRequest,
         GetChannelResponse, GetServerRequest, GetServerResponse, GetServerSocketsRequest, GetServerSocketsResponse,
         GetServersRequest, GetServersResponse, GetSocketRequest, GetSocketResponse, GetSubchannelRequest,
-        GetSubchannelResponse, GetTopChannelsRequest, GetTopChannelsResponse, Server, ServerData, ServerRef, Socket,
-        SocketData, SocketRef, Subchannel, SubchannelRef,
+        GetSubchannelResponse, GetTopChannelsRequest, GetTopChannelsResponse, Security, Server, ServerData, ServerRef,
+        Socket, SocketData, SocketRef, Subchannel, SubchannelRef,
         address::{OtherAddress, TcpIpAddress, UdsAddress},
         channel_connectivity_state::State,
         channelz_server::{self, ChannelzServer},
+        security,
     },
 };
 
@@ -152,6 +153,7 @@ impl channelz_server::Channelz for ProcessViews {
         let socket = Socket {
             r#ref: Some(SocketRef { socket_id: wanted, name: info.protocol.unwrap_or("handshake").to_owned() }),
             data: Some(data.unwrap_or_default()),
+            security: info.is_secure.then(|| Security { model: Some(security::Model::Tls(security::Tls::default())) }),
             local: Some(address(&info.local)),
             remote: Some(address(&info.peer)),
             ..Socket::default()

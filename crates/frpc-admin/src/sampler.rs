@@ -154,6 +154,7 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
             protocol: info.protocol.unwrap_or_default().to_owned(),
             age: info.age.as_secs_f64(),
             traffic,
+            is_secure: info.is_secure,
         }
     });
     ServerState {

@@ -53,6 +53,7 @@ fn peer_certificates_are_absent_without_tls() {
             assert!(inbox.next().await.is_some());
             assert_eq!(connection.peer_certificates().is_some(), secure);
             assert!(server.connections()[0].peer_certificates().is_none());
+            assert_eq!(server.observer().connections(0, 1)[0].is_secure, secure);
         }
     });
 }

@@ -154,6 +154,7 @@ async fn open(
             match unless_shut_down(&server, handshake).await {
                 Some(Ok(Ok(secured))) => {
                     server.tls_handshakes.fetch_add(1, Ordering::Relaxed);
+                    slot.set_secure();
                     secured
                 }
                 failed => {

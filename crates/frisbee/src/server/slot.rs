@@ -47,6 +47,7 @@ impl OpenSlots {
 struct OpenSlot {
     number: u64,
     accepted: Instant,
+    is_secure: bool,
     occupant: SlotOccupant,
 }
 
@@ -77,6 +78,8 @@ pub struct ConnectionInfo {
     pub age: Duration,
     /// The name of its protocol. `None` during the handshake.
     pub protocol: Option<&'static str>,
+    /// `true` after a TLS handshake with this server.
+    pub is_secure: bool,
     /// The connection, if it speaks frisbee. This handle does not keep it open.
     pub connection: Option<Connection>,
     /// Its counters. Only bytes, reads and writes for [other protocols](crate::Protocol).
@@ -111,6 +114,7 @@ impl OpenSlot {
             local: local.clone(),
             age: self.accepted.elapsed(),
             protocol,
+            is_secure: self.is_secure,
             connection: self.connection().map(Connection::without_keeping_open),
             counters: self.counters(),
             frames: match &self.occupant {
@@ -167,7 +171,7 @@ impl ConnectionSlots {
         }
         open.accepted += 1;
         let number = open.accepted;
-        let slot = OpenSlot { number, accepted, occupant: SlotOccupant::Other(other) };
+        let slot = OpenSlot { number, accepted, is_secure: false, occupant: SlotOccupant::Other(other) };
         let key = open.connections.insert(slot);
         drop(open);
         Some(ConnectionSlot { slots: self.clone(), key, on_thread: None })
@@ -245,6 +249,11 @@ impl ConnectionSlot {
         if let SlotOccupant::Other(other) = before {
             open.add_past(&other);
         }
+    }
+
+    /// Notes that the TLS handshake has succeeded.
+    pub(super) fn set_secure(&self) {
+        self.slots.open().connections[self.key].is_secure = true;
     }
 
     /// Notes that the connection speaks another protocol. Returns its counters.
