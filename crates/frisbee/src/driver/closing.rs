@@ -28,6 +28,7 @@ pub(super) struct Remains<'a> {
 impl Remains<'_> {
     /// Closes or hands over the socket, depending on `reason`. Returns the final close reason.
     pub(super) async fn close(mut self, reason: CloseReason, kill: &CancellationToken) -> CloseReason {
+        self.inbox.wake_for_any_byte(&self.wire);
         let has_parted = match &reason {
             CloseReason::TakenOver => return self.hand_over().await.err().unwrap_or(reason),
             CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => false,

@@ -39,14 +39,39 @@ pub(super) struct Inbox {
     is_busy: bool,
     /// `true` if `bytes` is, or was, part of a long chunk.
     is_long: bool,
+    /// `true` if this side may sleep until the rest of a large content has arrived.
+    may_await_rest: bool,
+    /// The bytes that the socket waits for before it wakes this side. 0 for any.
+    low_water: usize,
+    /// `true` if a timer ended the wait for the rest of the current content.
+    is_slow: bool,
 }
 
 impl Inbox {
+    pub(super) fn new(bytes: BytesMut, may_await_rest: bool) -> Self {
+        Self { bytes, may_await_rest, ..Self::default() }
+    }
+
     /// Reads once.
     ///
     /// `content_len` is the length of a partially received content, or 0. `announced_len` returns the length of the
     /// packet at the front of a slice, if its header is complete.
     pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut IoStream,
+        content_len: usize,
+        announced_len: impl FnOnce(&[u8]) -> Option<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let read = self.poll_read_some(cx, wire, content_len, announced_len);
+        if read.is_pending() {
+            // After the attempt, which has stored the waker: the bytes may be there already.
+            self.set_low_water(wire, self.rest_to_await(content_len));
+        }
+        read
+    }
+
+    fn poll_read_some(
         &mut self,
         cx: &mut Context<'_>,
         wire: &mut IoStream,
@@ -94,8 +119,34 @@ impl Inbox {
         self.bytes
     }
 
+    /// Returns the length of the rest of a large content, or 0 if this side should wake up for less.
+    ///
+    /// A reader that wakes up for each segment mostly finds the socket empty afterwards, and each wake-up costs the
+    /// kernel of the sender more than the copy of a segment.
+    fn rest_to_await(&self, content_len: usize) -> usize {
+        let rest = content_len.saturating_sub(self.bytes.len());
+        if self.may_await_rest && self.is_large && !self.is_slow && rest >= REST_LEN_MIN {
+            rest.min(REST_LEN_MAX)
+        } else {
+            0
+        }
+    }
+
+    fn set_low_water(&mut self, wire: &IoStream, len: usize) {
+        if len != self.low_water {
+            self.low_water = if wire.set_low_water(len.max(1)) { len } else { 0 };
+        }
+    }
+
+    /// Stops waiting for the rest of a content, because the bytes before it show that the peer is alive.
+    pub(super) fn wake_for_any_byte(&mut self, wire: &IoStream) {
+        self.is_slow |= self.low_water > 0;
+        self.set_low_water(wire, 0);
+    }
+
     /// Frees the large buffers if they have not been used since the last call.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self, wire: &IoStream) {
+        self.wake_for_any_byte(wire);
         if self.large_is_idle {
             self.large = Default::default();
         }
@@ -148,6 +199,7 @@ impl Inbox {
         if self.is_large {
             self.take_large();
             self.is_large = false;
+            self.is_slow = false;
         }
     }
 
@@ -291,6 +343,10 @@ const KEEP_LEN_MAX: usize = 1024;
 /// Extra space in a read of a large packet. A read that leaves space shows the runtime that the socket is empty, which
 /// saves another read. Too small for a packet with content, which would pin the large buffer.
 const OVERREAD_LEN: usize = 8;
+/// Minimum length of the rest of a content to wait for without reading. Less arrives before a reader wakes up.
+const REST_LEN_MIN: usize = 512 * 1024;
+/// Maximum length of the rest to wait for. The kernel holds as much.
+const REST_LEN_MAX: usize = 4 * 1024 * 1024;
 /// Free memory kept per heap arena, enough for several contents of a megabyte.
 const KEPT_LEN: usize = 16 * 1024 * 1024;
 /// Space for a header and some small packets.
@@ -299,11 +355,14 @@ const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashSet, sync::Arc, task::Waker, time::Instant};
+    use std::{collections::HashSet, future::poll_fn, sync::Arc, task::Waker, time::Instant};
 
     use bytes::Bytes;
     use futures_util::FutureExt as _;
-    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::{
+        io::{AsyncWriteExt as _, DuplexStream, duplex},
+        net::{TcpListener, TcpStream},
+    };
 
     use super::*;
     use crate::{
@@ -419,9 +478,71 @@ mod tests {
         }
         drop(previous);
         let kept = |reader: &Reader| reader.inbox.large.iter().map(BytesMut::capacity).sum::<usize>();
-        reader.inbox.release();
-        reader.inbox.release();
+        reader.inbox.release(&reader.wire);
+        reader.inbox.release(&reader.wire);
         assert_eq!(kept(&reader), 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    #[tokio::test]
+    async fn the_rest_of_a_large_content_wakes_a_reader_when_all_is_there() {
+        async fn read(wire: &mut IoStream, inbox: &mut Inbox, core: &mut Connection) -> Vec<Bytes> {
+            let read =
+                |cx: &mut Context<'_>| inbox.poll_read(cx, wire, core.content_len(), |bytes| core.announced_len(bytes));
+            let len = poll_fn(read).await.unwrap();
+            let (mut contents, now) = (Vec::new(), Instant::now());
+            core.handle_received(now, len);
+            while let Some(event) = core.handle_input(now, &mut inbox.bytes).unwrap() {
+                let InputEvent::Packet(Packet { content, .. }) = event else { panic!("only packets are sent") };
+                contents.push(content.into_bytes());
+            }
+            contents
+        }
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut wire = IoStream::Tcp(listener.accept().await.unwrap().0);
+        let mut inbox = Inbox::new(BytesMut::new(), true);
+        let mut core = Connection::new(Role::Server, Arc::new(Config::default()), Instant::now());
+        const LEN: usize = 2 << 20;
+        for (number, is_slow) in [(1, false), (2, true), (3, false), (4, false)] {
+            let packet = packet(number, LEN);
+            let (first, rest) = packet.split_at(100_010);
+            peer.write_all(first).await.unwrap();
+            while inbox.bytes.len() + 10 < first.len() {
+                assert!(read(&mut wire, &mut inbox, &mut core).await.is_empty());
+            }
+            assert_eq!(read(&mut wire, &mut inbox, &mut core).now_or_never(), None);
+            assert_eq!(inbox.low_water, LEN - 100_000);
+            let (second, rest) = rest.split_at(if is_slow { 100_000 } else { 0 });
+            if is_slow {
+                peer.write_all(second).await.unwrap();
+                // A timer shows the bytes before the rest, and there is no further wait for this content.
+                inbox.release(&wire);
+                while inbox.bytes.len() < 200_000 {
+                    assert!(read(&mut wire, &mut inbox, &mut core).await.is_empty());
+                }
+                assert_eq!(read(&mut wire, &mut inbox, &mut core).now_or_never(), None);
+                assert_eq!(inbox.low_water, 0);
+            }
+            let reading = async {
+                loop {
+                    let contents = read(&mut wire, &mut inbox, &mut core).await;
+                    if !contents.is_empty() {
+                        break contents;
+                    }
+                }
+            };
+            let (written, contents) = tokio::join!(peer.write_all(rest), reading);
+            written.unwrap();
+            assert!(contents.len() == 1 && contents[0] == content(number, LEN));
+            // Anything may come next.
+            assert_eq!(read(&mut wire, &mut inbox, &mut core).now_or_never(), None);
+            assert_eq!(inbox.low_water, 0);
+        }
+        peer.write_all(&packet(5, 3)).await.unwrap();
+        assert_eq!(read(&mut wire, &mut inbox, &mut core).await, [content(5, 3)]);
     }
 
     #[test]

@@ -202,8 +202,8 @@ impl<'a, R: Router, P: InPlaceRoute> Driver<'a, R, P> {
     #[expect(clippy::boxed_local, reason = "the box is freed here, and not where the future ends")]
     fn new(begun: Box<BufferedStream>, shared: &'a ConnectionShared, handlers: Handlers<'a, R, P>) -> Self {
         let BufferedStream { wire, first } = *begun;
-        let mut inbox = Inbox::default();
-        inbox.bytes = first;
+        // Otherwise no timer would show that a content arrives slowly.
+        let inbox = Inbox::new(first, shared.config.ping_interval.is_some());
         let first_timeout = shared.core().proto.poll_timeout().map(Instant::from_std);
         Self {
             shared,

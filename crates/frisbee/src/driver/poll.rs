@@ -98,7 +98,7 @@ impl<R: Router, P: InPlaceRoute> Driver<'_, R, P> {
     /// Frees memory not needed by a quiet connection.
     fn release(&mut self) {
         self.output.batch.release();
-        self.input.inbox.release();
+        self.input.inbox.release(&self.wire);
         self.backlog.detach();
         if self.input.arrived.is_empty() {
             self.input.arrived.shrink_to_fit();

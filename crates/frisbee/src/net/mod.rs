@@ -7,6 +7,7 @@ mod frames;
 #[cfg(unix)]
 mod handover;
 mod listener;
+mod low_water;
 #[cfg(not(all(feature = "uring", target_os = "linux")))]
 pub(crate) mod no_uring;
 mod on_ring;

@@ -12,9 +12,9 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::credentials::PeerCredentials;
 #[cfg(all(feature = "uring", target_os = "linux"))]
 use super::uring;
+use super::{credentials::PeerCredentials, low_water::set_low_water};
 
 /// A custom stream, or a stream wrapped in TLS.
 pub(crate) trait CustomStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -79,6 +79,11 @@ impl IoStream {
             _ => None,
         };
         matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
+    }
+
+    /// Makes a TCP socket wake its reader for `len` bytes, and not earlier. Returns `false` if it still wakes for any.
+    pub(crate) fn set_low_water(&self, len: usize) -> bool {
+        matches!(self, Self::Tcp(socket) if set_low_water(socket, len))
     }
 
     /// Returns `true` if written bytes may still be buffered in this process.
