@@ -11,6 +11,7 @@ fn main() -> Result<(), frpc_build::Error> {
         "proto/mixed.proto",
         "proto/orders.proto",
         "proto/routeguide.proto",
+        "proto/shop.proto",
     ];
     let bytes = [".BytesRequest", ".BytesResponse", ".BytesRepeatRequest"];
     bytes
