@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frpc_sim::{Faults, LinkFaults, SimServer};
+use frpc::testing::FaultRates;
+use frpc_sim::{LinkFaults, NetworkFaults, SimServer};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::ledger::Ledger;
@@ -45,7 +46,8 @@ impl Chaos<'_> {
 
 fn heal(server: &SimServer) {
     server.start();
-    server.set_faults(|faults| *faults = Faults::default());
+    server.set_faults(|faults| *faults = NetworkFaults::default());
+    server.set_fault_rates(FaultRates::default());
 }
 
 async fn break_server(server: &SimServer, ledger: &Ledger, fault: u8, spares_broker: bool) -> &'static str {
@@ -57,11 +59,12 @@ async fn break_server(server: &SimServer, ledger: &Ledger, fault: u8, spares_bro
             "latency"
         }
         1 => {
-            server.set_faults(|faults| faults.delay = milliseconds(2_000));
+            let delay = milliseconds(2_000);
+            server.set_fault_rates(FaultRates { delayed: 1.0, delay: delay..=delay, ..FaultRates::default() });
             "slow handlers"
         }
         2 => {
-            server.set_faults(|faults| faults.failing = fastrand::f64());
+            server.set_fault_rates(FaultRates { failed: fastrand::f64(), ..FaultRates::default() });
             "failing handlers"
         }
         3 => {

@@ -199,7 +199,7 @@ fn judge(status: &Status) -> Option<Verdict> {
     }
     match status.code() {
         Code::Aborted if status.message() == HANDLER_FAILURE => Some(Verdict::Handler),
-        Code::Unavailable if status.message() == "a simulated failure" => Some(Verdict::NotExecuted),
+        Code::Unavailable if status.message() == "an injected failure" => Some(Verdict::NotExecuted),
         // From a server: its timer, its end, or the end of a stream of requests.
         Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable => Some(Verdict::Uncertain),
         _ => None,

@@ -7,7 +7,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use frpc::{Channel, Server};
+//! use frpc::{Channel, Server, testing::FaultRates};
 //! use frpc_sim::SimNetwork;
 //!
 //! # fn builder() -> frpc::ServerBuilder { Server::builder() }
@@ -18,7 +18,8 @@
 //!     // With your services: `Server::builder().layer(faults).add_service(OrdersServer::new(Orders))`.
 //!     let servers = network.servers(10, |faults| builder().layer(faults).without_listener());
 //!     let channel = Channel::builder().transport(network.transport()).connect(network.target()).await.unwrap();
-//!     servers[0].set_faults(|faults| faults.failing = 0.5);
+//!     servers[0].set_fault_rates(FaultRates { failed: 0.5, ..FaultRates::default() });
+//!     servers[2].set_faults(|network| network.is_partitioned = true);
 //!     servers[1].kill();
 //!     tokio::time::sleep(Duration::from_secs(60)).await;
 //!     servers[1].start();
@@ -38,7 +39,7 @@ mod network;
 mod pipe;
 mod seeds;
 
-pub use faults::{FaultLayer, Faults, LinkFaults};
+pub use faults::{LinkFaults, NetworkFaults};
 pub use link::SimStream;
 pub use network::{SimNetwork, SimServer, SimTransport};
 pub use seeds::run;

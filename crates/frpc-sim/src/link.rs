@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    faults::{Faults, LinkFaults},
+    faults::{LinkFaults, NetworkFaults},
     lock::lock,
 };
 
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub struct SimStream {
     inner: DuplexStream,
-    faults: watch::Receiver<Faults>,
+    faults: watch::Receiver<NetworkFaults>,
     cut: Arc<LinkCut>,
     /// Current stalls of reading and of writing.
     stalls: [Option<Pin<Box<Sleep>>>; 2],
@@ -103,7 +103,7 @@ impl LinkCut {
 }
 
 impl SimStream {
-    pub(crate) fn new(inner: DuplexStream, faults: watch::Receiver<Faults>, cut: Arc<LinkCut>) -> Self {
+    pub(crate) fn new(inner: DuplexStream, faults: watch::Receiver<NetworkFaults>, cut: Arc<LinkCut>) -> Self {
         Self { inner, faults, cut, stalls: [None, None] }
     }
 
@@ -194,8 +194,8 @@ mod tests {
 
     use super::*;
 
-    fn pair(links: LinkFaults, cut: CutKind) -> (SimStream, SimStream, watch::Sender<Faults>) {
-        let faults = watch::Sender::new(Faults { links, ..Faults::default() });
+    fn pair(links: LinkFaults, cut: CutKind) -> (SimStream, SimStream, watch::Sender<NetworkFaults>) {
+        let faults = watch::Sender::new(NetworkFaults { links, ..NetworkFaults::default() });
         let (near, far) = duplex(1024);
         let link = LinkCut::new(&links, Arc::default());
         lock(&link.state).kind = cut;
@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_healed_link_is_not_cut() {
         let (mut near, mut far, faults) = pair(LinkFaults { cut_within: 100, ..LinkFaults::default() }, CutKind::Reset);
-        faults.send_replace(Faults::default());
+        faults.send_replace(NetworkFaults::default());
         near.write_all(&[1; 500]).await.unwrap();
         far.read_exact(&mut [0; 500]).await.unwrap();
     }

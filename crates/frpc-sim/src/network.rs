@@ -14,6 +14,7 @@ use frpc::{
     Address, ConnectError, ConnectSettings, Connected, ServeError, Server, Transport,
     fleet::{Endpoint, Endpoints, Refresh, Resolve, Target},
     frisbee,
+    testing::{FaultInjector, FaultRates},
 };
 use futures_util::{
     future::BoxFuture,
@@ -26,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    faults::{FaultLayer, Faults},
+    faults::NetworkFaults,
     link::SimStream,
     lock::lock,
     pipe::{self, LostRequests},
@@ -60,9 +61,10 @@ pub struct SimServer(Arc<ServerState>);
 
 struct ServerState {
     name: Arc<str>,
-    start: Box<dyn Fn(FaultLayer) -> Result<Server, ServeError> + Send + Sync>,
+    start: Box<dyn Fn(FaultInjector) -> Result<Server, ServeError> + Send + Sync>,
     running: Mutex<Option<RunningServer>>,
-    faults: watch::Sender<Faults>,
+    injector: FaultInjector,
+    faults: watch::Sender<NetworkFaults>,
     lost: LostRequests,
 }
 
@@ -89,7 +91,7 @@ impl SimNetwork {
         Self(Arc::new(NetworkState { servers: Mutex::default(), found, injected: Arc::default() }))
     }
 
-    /// Starts servers. `start` builds each of them, again after each restart.
+    /// Starts servers. `start` builds each of them, again after each restart. Its argument is a layer for faults of calls.
     ///
     /// # Panics
     ///
@@ -97,7 +99,7 @@ impl SimNetwork {
     pub fn servers(
         &self,
         count: usize,
-        start: impl Fn(FaultLayer) -> Result<Server, ServeError> + Clone + Send + Sync + 'static,
+        start: impl Fn(FaultInjector) -> Result<Server, ServeError> + Clone + Send + Sync + 'static,
     ) -> Vec<SimServer> {
         let mut all: Vec<_> = lock(&self.0.servers).keys().cloned().collect();
         let known = all.len();
@@ -107,6 +109,7 @@ impl SimNetwork {
                     name: format!("server-{number}").into(),
                     start: Box::new(start.clone()),
                     running: Mutex::default(),
+                    injector: FaultInjector::new(fastrand::u64(..)),
                     faults: watch::Sender::default(),
                     lost: LostRequests::default(),
                 }));
@@ -200,13 +203,18 @@ impl SimServer {
         &self.0.name
     }
 
-    /// Changes the faults of the server.
-    pub fn set_faults(&self, change: impl FnOnce(&mut Faults)) {
+    /// Changes the shares of calls with a fault, also after restarts of the server.
+    pub fn set_fault_rates(&self, rates: FaultRates) {
+        self.0.injector.set_rates(rates);
+    }
+
+    /// Changes the faults of the network to the server.
+    pub fn set_faults(&self, change: impl FnOnce(&mut NetworkFaults)) {
         self.0.faults.send_modify(change);
     }
 
-    /// Returns the current faults of the server.
-    pub fn faults(&self) -> Faults {
+    /// Returns the current faults of the network to the server.
+    pub fn faults(&self) -> NetworkFaults {
         *self.0.faults.borrow()
     }
 
@@ -228,8 +236,7 @@ impl SimServer {
     /// If the server cannot be built.
     pub fn start(&self) {
         lock(&self.0.running).get_or_insert_with(|| {
-            let layer = FaultLayer { server: self.0.name.clone(), faults: self.0.faults.subscribe() };
-            let server = (self.0.start)(layer).expect("the server can be built");
+            let server = (self.0.start)(self.0.injector.clone()).expect("the server can be built");
             RunningServer { server, cut: CancellationToken::new() }
         });
     }

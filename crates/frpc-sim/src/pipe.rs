@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    faults::Faults,
+    faults::NetworkFaults,
     link::{LinkCut, SimStream},
     lock::lock,
 };
@@ -23,7 +23,7 @@ pub(crate) type LostRequests = Arc<Mutex<Vec<(Instant, Vec<u8>)>>>;
 
 /// Returns both ends of a connection. It is cut when the token is cancelled.
 pub(crate) fn connection(
-    faults: &watch::Receiver<Faults>,
+    faults: &watch::Receiver<NetworkFaults>,
     cut: CancellationToken,
     lost: LostRequests,
     injected: Arc<AtomicU64>,
@@ -56,7 +56,7 @@ pub(crate) fn connection(
 async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut faults: watch::Receiver<Faults>,
+    mut faults: watch::Receiver<NetworkFaults>,
     lost: Option<&LostRequests>,
 ) -> io::Result<()> {
     let (mut buffer, mut is_lost) = (vec![0; BUFFER_LEN], false);
@@ -65,7 +65,7 @@ async fn carry(
         if faults.wait_for(|faults| !faults.is_partitioned).await.is_err() {
             return Ok(());
         }
-        let Faults { latency, is_black_hole, .. } = *faults.borrow();
+        let NetworkFaults { latency, is_black_hole, .. } = *faults.borrow();
         if !latency.is_zero() {
             sleep(latency).await;
         }

@@ -14,8 +14,9 @@ use std::{
 use frpc::{
     Answer, Call, CallError, Channel, Layer, Method, Next, Request, Response, Server, Status,
     fleet::{FleetSettings, HedgingPolicy, RetrySettings},
+    testing::FaultRates,
 };
-use frpc_sim::{Faults, SimNetwork, SimServer};
+use frpc_sim::{NetworkFaults, SimNetwork, SimServer};
 use support::echo::{
     Text, echo_methods,
     echo_server::{Echo, EchoServer},
@@ -95,8 +96,8 @@ impl Simulation {
     /// Breaks servers, restarts all others one after another, and lets the answers of the resolver flap.
     async fn break_all(&self, length: Duration) {
         let [slow, failing, black_hole, dead, restarting @ ..] = &*self.servers else { unreachable!("100 servers") };
-        slow.set_faults(|faults| faults.delay = WORK * 9);
-        failing.set_faults(|faults| faults.failing = 0.5);
+        slow.set_fault_rates(slowed());
+        failing.set_fault_rates(FaultRates { failed: 0.5, ..FaultRates::default() });
         sleep(length / 20).await;
         self.note_death(black_hole);
         black_hole.set_faults(|faults| faults.is_black_hole = true);
@@ -133,11 +134,12 @@ impl Simulation {
     /// makes no difference.
     fn oracle(&self) -> Duration {
         let usable = |server: &SimServer| {
-            let Faults { latency, delay, failing, is_black_hole, is_partitioned, .. } = server.faults();
-            let is_usable = server.is_running() && failing == 0.0 && !is_black_hole && !is_partitioned;
-            is_usable.then_some(latency * 2 + delay + WORK)
+            let NetworkFaults { latency, is_black_hole, is_partitioned, .. } = server.faults();
+            let is_usable = server.is_running() && !is_black_hole && !is_partitioned;
+            is_usable.then_some(latency * 2 + WORK)
         };
-        self.servers.iter().filter_map(usable).min().expect("a good server remains")
+        // The first two servers are slow or failing.
+        self.servers[2..].iter().filter_map(usable).min().expect("a good server remains")
     }
 
     /// Makes calls at a steady rate.
@@ -182,7 +184,7 @@ impl Simulation {
                 Err(status) if *is_idempotent => panic!("{id} after {begun:?}: {status:?}"),
                 Err(status) => {
                     let is_lost = |error: &CallError| !error.is_safe_to_repeat();
-                    let is_fault = status.call_error().map_or(status.message() == "a simulated failure", is_lost);
+                    let is_fault = status.call_error().map_or(status.message() == "an injected failure", is_lost);
                     assert!(is_fault, "{id} after {begun:?}: {status:?}");
                 }
             }
@@ -224,6 +226,11 @@ fn p99(latencies: impl Iterator<Item = Duration>) -> Duration {
     let mut latencies: Vec<_> = latencies.collect();
     latencies.sort_unstable();
     latencies[latencies.len() * 99 / 100]
+}
+
+/// Makes a server ten times as slow.
+fn slowed() -> FaultRates {
+    FaultRates { delayed: 1.0, delay: WORK * 9..=WORK * 9, ..FaultRates::default() }
 }
 
 fn seeds(default: u64) -> u64 {
@@ -277,7 +284,7 @@ fn a_slow_server_stays_slow_when_it_returns_to_the_set() {
         let simulation = Simulation::start();
         let channel = simulation.connect(Some(HedgingPolicy::default())).await;
         let slow = &simulation.servers[0];
-        slow.set_faults(|faults| faults.delay = WORK * 9);
+        slow.set_fault_rates(slowed());
         let flaps = async {
             loop {
                 sleep(Duration::from_millis(500)).await;

@@ -5,7 +5,7 @@ use std::{
     future::pending,
     ops::RangeInclusive,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -46,7 +46,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct FaultInjector {
     seed: u64,
-    rates: FaultRates,
     /// Rates by the path of a method or the name of a service.
     special: HashMap<String, FaultRates>,
     state: Arc<FaultState>,
@@ -108,6 +107,8 @@ pub struct FaultCounts {
 
 #[derive(Debug, Default)]
 struct FaultState {
+    /// The rates of methods without special rates.
+    rates: Mutex<FaultRates>,
     /// The number of calls of each method so far.
     calls: Mutex<HashMap<&'static Method, u64>>,
     delayed: AtomicU64,
@@ -119,6 +120,7 @@ struct FaultState {
 
 /// The faults of one call.
 struct CallFaults {
+    code: Code,
     delay: Option<Duration>,
     failed: bool,
     lost_request: bool,
@@ -129,12 +131,18 @@ struct CallFaults {
 impl FaultInjector {
     /// Creates the layer with a seed and without faults.
     pub fn new(seed: u64) -> Self {
-        Self { seed, rates: FaultRates::default(), special: HashMap::new(), state: Arc::default() }
+        Self { seed, special: HashMap::new(), state: Arc::default() }
     }
 
     /// Sets the rates of all methods without special rates.
     pub fn rates(self, rates: FaultRates) -> Self {
-        Self { rates, ..self }
+        self.set_rates(rates);
+        self
+    }
+
+    /// Changes the rates of all methods without special rates, for all clones of the layer and their next calls.
+    pub fn set_rates(&self, rates: FaultRates) {
+        *lock(&self.state.rates) = rates;
     }
 
     /// Sets the rates of a method, such as `shop.Orders/Create`, or of a service, such as `shop.Orders`.
@@ -145,24 +153,25 @@ impl FaultInjector {
 
     /// Returns the numbers of faults so far, for all clones of the layer.
     pub fn counts(&self) -> FaultCounts {
-        let FaultState { calls: _, delayed, failed, lost_requests, lost_answers, cut } = &*self.state;
+        let FaultState { rates: _, calls: _, delayed, failed, lost_requests, lost_answers, cut } = &*self.state;
         let [delayed, failed, lost_requests, lost_answers, cut] =
             [delayed, failed, lost_requests, lost_answers, cut].map(|count| count.load(Ordering::Relaxed));
         FaultCounts { delayed, failed, lost_requests, lost_answers, cut }
     }
 
-    fn rates_for(&self, method: &Method) -> &FaultRates {
-        if self.special.is_empty() {
-            return &self.rates;
+    fn rates_for(&self, method: &Method) -> FaultRates {
+        if !self.special.is_empty()
+            && let Some(rates) = self.special.get(&method.path()).or_else(|| self.special.get(method.service))
+        {
+            return rates.clone();
         }
-        let special = self.special.get(&method.path()).or_else(|| self.special.get(method.service));
-        special.unwrap_or(&self.rates)
+        lock(&self.state.rates).clone()
     }
 
     /// Decides the faults of the next call of a method.
     fn next(&self, method: &'static Method) -> CallFaults {
         let number = {
-            let mut calls = self.state.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut calls = lock(&self.state.calls);
             let number = calls.entry(method).or_default();
             *number += 1;
             *number
@@ -179,6 +188,7 @@ impl FaultInjector {
         };
         let after = rng.u64(*rates.cut_after.start()..=*rates.cut_after.end().max(rates.cut_after.start()));
         CallFaults {
+            code: rates.code,
             delay: delayed.then_some(delay),
             failed,
             lost_request,
@@ -186,6 +196,10 @@ impl FaultInjector {
             cut_after: cut.then_some(after),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Mixes the inputs by FNV-1a. Neighbouring seeds must not give similar faults.
@@ -198,7 +212,7 @@ fn seed_of(seed: u64, method: &Method, number: u64) -> u64 {
 impl Layer for FaultInjector {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let (state, faults) = (&self.state, self.next(call.method()));
-        let code = self.rates_for(call.method()).code;
+        let code = faults.code;
         let deadline = call.time().opening;
         let count = |count: &AtomicU64| _ = count.fetch_add(1, Ordering::Relaxed);
         if let Some(delay) = faults.delay {
