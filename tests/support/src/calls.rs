@@ -16,6 +16,7 @@ use frpc::{
     Address, CallError, Channel, ChannelBuilder, Code, Config, Connection, Operation, Packet, Request, Response,
     Server, Status, Streaming,
     codec::{self, DecodedContent, Reader},
+    prost_types::{Any, Duration},
 };
 use futures_util::stream::try_unfold;
 use tokio::{
@@ -71,6 +72,10 @@ impl TestService {
             "fail" => {
                 let (code, message) = rest.split_once(' ').unwrap();
                 return Err(Status::new(Code::from_number(code.parse().unwrap()), message));
+            }
+            "explain" => {
+                let detail = Any::from_msg(&Duration { seconds: 3, nanos: 0 }).unwrap();
+                return Err(Status::with_error_details(Code::InvalidArgument, rest, [detail]));
             }
             _ => {}
         }

@@ -34,6 +34,9 @@ fn the_client_on_webassembly_converses() {
         let said = output(&mut command).await.unwrap_or_else(|why| panic!("{why}"));
         assert!(said.contains("all went well"), "{said}");
         let log = log.take();
+        for (call, attempts) in [("say fail 14 once", 1), ("say fail 14 again", 5)] {
+            assert_eq!(log.iter().filter(|event| *event == call).count(), attempts, "{call}: {log:?}");
+        }
         for dropped in ["dropped say wait", "dropped count endless tick"] {
             assert!(log.iter().any(|event| event == dropped), "{dropped}: {log:?}");
         }

@@ -2,15 +2,20 @@
 #![cfg(target_family = "wasm")]
 #![allow(clippy::unwrap_used, reason = "a panic fails the conversation")]
 
-use std::{fmt::Debug, panic, time::Duration};
+use std::{fmt::Debug, panic, time};
 
 use frisbee_wasm::{join, select, sync::Notify};
-use frpc::{Channel, Code, ConnectRetry, Request, Response, Status, Streaming};
+use frpc::{
+    Channel, Code, ConnectRetry, Method, Request, Response, Status, Streaming,
+    fleet::{Endpoint, Target},
+    prost_types::Duration,
+};
 use futures_util::{StreamExt, future::join_all, stream};
 use protos::{
     Words,
     callback_server::{Callback, CallbackServer},
     test_client::TestClient,
+    test_methods,
 };
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -47,6 +52,7 @@ pub async fn converse(url: String, refusing: String) {
     deadlines_and_cancellation(&test).await;
     calls_of_the_server(&test).await;
     reconnection(&test).await;
+    retries(&url).await;
     refusals(&refusing).await;
 }
 
@@ -97,6 +103,10 @@ async fn metadata_and_failures(test: &TestClient) {
     same(count(test, "a, fail 9 not now").await, Err((Code::FailedPrecondition, "not now".into())));
     same(text(test.gather(words(&["fail 7 you"])).await), Err((Code::PermissionDenied, "you".into())));
     same(say(test, "panic").await.unwrap_err().0, Code::Internal);
+    let explained = test.say(word("explain too late")).await.unwrap_err();
+    same((explained.code(), explained.message()), (Code::InvalidArgument, "too late"));
+    let details = explained.error_details();
+    same(details[0].to_msg::<Duration>().unwrap(), Duration { seconds: 3, nanos: 0 });
 }
 
 async fn deadlines_and_cancellation(test: &TestClient) {
@@ -129,6 +139,15 @@ async fn reconnection(test: &TestClient) {
     same(say(test, "visit").await, Ok("1".into()));
 }
 
+/// Unavailable calls are repeated if they are idempotent. The server asserts the number of attempts.
+async fn retries(url: &str) {
+    let servers = Target::endpoints([Endpoint::new(url).unwrap()]).unwrap();
+    let channel = Channel::builder().transport(frpc_websocket::transport()).connect(servers).await.unwrap();
+    same(say(&TestClient::new(channel.clone()), "fail 14 once").await, Err((Code::Unavailable, "once".into())));
+    let repeated = channel.unary::<_, Words>(&IDEMPOTENT, word("fail 14 again")).await;
+    same(text(repeated), Err((Code::Unavailable, "again".into())));
+}
+
 /// Servers without WebSocket, and schemes of other platforms.
 async fn refusals(refusing: &str) {
     let once = ConnectRetry { attempts: 1, ..ConnectRetry::default() };
@@ -138,6 +157,8 @@ async fn refusals(refusing: &str) {
     let no_sockets = Channel::builder().retry(once).connect("tcp://127.0.0.1:9").await.unwrap_err();
     assert!(no_sockets.to_string().contains("a browser has no TCP sockets"), "{no_sockets}");
 }
+
+static IDEMPOTENT: Method = test_methods::SAY.idempotent();
 
 /// The service offered to the server.
 struct Answering;
@@ -210,7 +231,7 @@ fn list(texts: &[&str]) -> Vec<String> {
 /// Returns a request with a short timeout.
 fn soon(text: &str) -> Request<Words> {
     let mut request = Request::new(word(text));
-    request.set_timeout(Duration::from_millis(50));
+    request.set_timeout(time::Duration::from_millis(50));
     request
 }
 
