@@ -12,7 +12,9 @@ use tokio::runtime::Runtime;
 
 use crate::program::{Directory, frpc};
 
+#[cfg(feature = "proto")]
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/proto");
+#[cfg(feature = "proto")]
 const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/proto/editions.proto");
 const WIRES: [&str; 5] = ["tcp", "ws", "grpc", "http", "twirp+http"];
 
