@@ -1,57 +1,55 @@
 //! A table of small numbers by stream id.
 
+use std::{collections::BTreeMap, mem};
+
 use frpc_http2::StreamId;
 
-/// The slots of open streams, in an open hash table.
+/// The slots of open streams.
 ///
-/// A peer can choose ids with long probes, but only among the streams that it may open at the same time.
+/// Ids come in sequence, so the place of a stream follows from its id. A stream whose place is taken by an older one is
+/// in a map.
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable {
-    /// Ids with their slots. The id zero, which no stream has, marks a free entry. The length is a power of two.
-    entries: Vec<(u32, u32)>,
+    /// Ids with their slots, each in the place for its id. The id zero, which no stream has, marks a free place. The length
+    /// is a power of two.
+    direct: Box<[(u32, u32)]>,
+    /// Boxed, because most connections have none.
+    others: Option<Box<OtherSlots>>,
     len: usize,
 }
 
-const ENTRIES_MIN: usize = 16;
+/// The slots of streams whose places are taken, by their ids.
+#[derive(Debug, Default)]
+struct OtherSlots(BTreeMap<u32, u32>);
+
+const PLACES_MIN: usize = 16;
 
 impl SlotTable {
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the first entry for an id. Ids come in sequence, and the golden ratio spreads them: without gaps between
-    /// them, each removal would look at all later ones.
+    /// Returns the place for an id. The ids of one side are all odd or all even.
     #[inline]
-    fn home(&self, id: u32) -> usize {
-        (id.wrapping_mul(0x9e37_79b9) >> (u32::BITS - self.entries.len().trailing_zeros())) as usize
-    }
-
-    #[inline]
-    fn position(&self, id: StreamId) -> Option<usize> {
-        if self.entries.is_empty() {
-            return None;
-        }
-        let mut at = self.home(id.get());
-        loop {
-            match self.entries[at] {
-                (0, _) => return None,
-                (other, _) if other == id.get() => return Some(at),
-                _ => at = (at + 1) & (self.entries.len() - 1),
-            }
-        }
+    fn place(&self, id: u32) -> usize {
+        (id >> 1) as usize & self.direct.len().wrapping_sub(1)
     }
 
     /// Returns the slot of a stream.
     #[inline]
     pub(crate) fn get(&self, id: StreamId) -> Option<usize> {
-        self.position(id).map(|at| self.entries[at].1 as usize)
+        let slot = match self.direct.get(self.place(id.get())) {
+            Some((found, slot)) if *found == id.get() => *slot,
+            _ => *self.others.as_ref()?.0.get(&id.get())?,
+        };
+        Some(slot as usize)
     }
 
     /// Adds a stream, which is new.
     #[inline]
     pub(crate) fn insert(&mut self, id: StreamId, slot: usize) {
-        // Half of the table stays free, so probes end.
-        if (self.len + 1) * 2 > self.entries.len() {
+        // Half of the places stay free, so few streams find theirs taken.
+        if (self.len + 1) * 2 > self.direct.len() {
             self.grow();
         }
         self.len += 1;
@@ -60,37 +58,36 @@ impl SlotTable {
 
     #[cold]
     fn grow(&mut self) {
-        let len = (self.entries.len() * 2).max(ENTRIES_MIN);
-        let before = std::mem::replace(&mut self.entries, vec![(0, 0); len]);
-        before.into_iter().filter(|(id, _)| *id != 0).for_each(|(id, slot)| self.link(id, slot));
+        let places = vec![(0, 0); (self.direct.len() * 2).max(PLACES_MIN)];
+        let direct = mem::replace(&mut self.direct, places.into());
+        let others = self.others.take().map(|others| others.0).unwrap_or_default();
+        let streams = direct.into_iter().filter(|(id, _)| *id != 0).chain(others);
+        streams.for_each(|(id, slot)| self.link(id, slot));
     }
 
     #[inline]
     fn link(&mut self, id: u32, slot: u32) {
-        let mut at = self.home(id);
-        while self.entries[at].0 != 0 {
-            at = (at + 1) & (self.entries.len() - 1);
+        let place = self.place(id);
+        match &mut self.direct[place] {
+            free @ (0, _) => *free = (id, slot),
+            _ => self.link_other(id, slot),
         }
-        self.entries[at] = (id, slot);
+    }
+
+    #[cold]
+    fn link_other(&mut self, id: u32, slot: u32) {
+        self.others.get_or_insert_default().0.insert(id, slot);
     }
 
     /// Removes a stream and returns its slot.
     #[inline]
     pub(crate) fn remove(&mut self, id: StreamId) -> Option<usize> {
-        let mut hole = self.position(id)?;
-        let (slot, mask) = (self.entries[hole].1, self.entries.len() - 1);
+        let place = self.place(id.get());
+        let slot = match self.direct.get_mut(place) {
+            Some(found) if found.0 == id.get() => mem::take(found).1,
+            _ => self.others.as_mut()?.0.remove(&id.get())?,
+        };
         self.len -= 1;
-        // Later entries of the same run move back, or probes for them would end at the hole.
-        let mut at = (hole + 1) & mask;
-        while self.entries[at].0 != 0 {
-            let home = self.home(self.entries[at].0);
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
-                self.entries[hole] = self.entries[at];
-                hole = at;
-            }
-            at = (at + 1) & mask;
-        }
-        self.entries[hole] = (0, 0);
         Some(slot as usize)
     }
 

@@ -1,6 +1,9 @@
 //! The streams of a connection, found by their ids.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Instant,
+};
 
 use bytes::Bytes;
 
@@ -131,11 +134,16 @@ pub(super) struct RemovedStream {
     pub(super) is_ready: bool,
 }
 
-/// Streams by id, in an open hash table.
+/// Streams by id.
+///
+/// Ids come in sequence, so the place of a stream follows from its id. A stream whose place is taken by an older one is
+/// in a map.
 #[derive(Debug)]
 pub(super) struct StreamTable {
-    /// Positions in `streams` plus one, or zero. The length is a power of two.
-    index: Vec<u32>,
+    /// Positions in `streams` plus one, or zero, each in the place for its id. The length is a power of two.
+    direct: Box<[u32]>,
+    /// Boxed, because most connections have none.
+    others: Option<Box<OtherStreams>>,
     /// Streams, and free positions with the id [`FREE`]. The `due` of a free one is the next one plus one, or zero.
     streams: Vec<StreamState>,
     /// The first free position plus one, or zero.
@@ -143,19 +151,24 @@ pub(super) struct StreamTable {
     len: u32,
     /// The position of the last stream found. Most frames and calls concern the same stream as the one before.
     latest: u32,
-    /// The position of the newest stream plus one, or zero, if that stream is not in the index. Many streams of servers
-    /// end before the next one begins.
+    /// The position of the newest stream plus one, or zero, if that stream has no entry yet. Many streams of servers end
+    /// before the next one begins.
     newest: u32,
 }
 
-const INDEX_MIN: usize = 16;
+/// The positions of streams whose places are taken, by their ids.
+#[derive(Debug, Default)]
+struct OtherStreams(BTreeMap<u32, u32>);
+
+const PLACES_MIN: usize = 16;
 
 /// No stream has this id: ids have 31 bits.
 const FREE: u32 = u32::MAX;
 
 impl StreamTable {
     pub(super) fn new() -> Self {
-        Self { index: vec![0; INDEX_MIN], streams: Vec::new(), free: 0, len: 0, latest: 0, newest: 0 }
+        let direct = vec![0; PLACES_MIN].into();
+        Self { direct, others: None, streams: Vec::new(), free: 0, len: 0, latest: 0, newest: 0 }
     }
 
     #[cfg(test)]
@@ -163,34 +176,25 @@ impl StreamTable {
         self.len as usize
     }
 
-    /// Returns the first slot for an id. Ids come in sequence, and the golden ratio spreads them: without gaps between
-    /// them, each removal would look at all later ones.
+    /// Returns the place for an id. The ids of one side are all odd or all even.
     #[inline]
-    fn home(&self, id: u32) -> usize {
-        (id.wrapping_mul(0x9e37_79b9) >> (u32::BITS - self.index.len().trailing_zeros())) as usize
-    }
-
-    #[inline]
-    fn slot(&self, id: u32) -> Option<usize> {
-        let (mask, mut slot) = (self.index.len() - 1, self.home(id));
-        loop {
-            let at = self.index[slot & mask].checked_sub(1)? as usize;
-            if self.streams[at].id == id {
-                return Some(slot & mask);
-            }
-            slot += 1;
-        }
+    fn place(&self, id: u32) -> usize {
+        (id >> 1) as usize & (self.direct.len() - 1)
     }
 
     #[inline]
     pub(super) fn get(&mut self, id: u32) -> Option<&mut StreamState> {
         if self.streams.get(self.latest as usize).is_none_or(|stream| stream.id != id) {
-            self.latest = if self.is_newest(id) { self.newest - 1 } else { self.index[self.slot(id)?] - 1 };
+            self.latest = match self.direct[self.place(id)].checked_sub(1) {
+                Some(at) if self.streams[at as usize].id == id => at,
+                _ if self.is_newest(id) => self.newest - 1,
+                _ => *self.others.as_ref()?.0.get(&id)?,
+            };
         }
         self.streams.get_mut(self.latest as usize)
     }
 
-    /// Returns `true` for the stream that is not in the index.
+    /// Returns `true` for the stream that has no entry.
     #[inline]
     fn is_newest(&self, id: u32) -> bool {
         (self.newest as usize).checked_sub(1).is_some_and(|at| self.streams[at].id == id)
@@ -198,7 +202,7 @@ impl StreamTable {
 
     #[inline(always)] // The stream is made in its place.
     pub(super) fn insert(&mut self, stream: StreamState) {
-        debug_assert!(self.slot(stream.id).is_none() && !self.is_newest(stream.id), "ids are used once");
+        debug_assert!(self.get(stream.id).is_none(), "ids are used once");
         if let Some(at) = self.newest.checked_sub(1) {
             self.link_newest(at);
         }
@@ -218,35 +222,43 @@ impl StreamTable {
         self.newest = self.latest + 1;
     }
 
+    #[inline]
     fn link_newest(&mut self, at: u32) {
-        // Half of the index stays free, so probes end.
-        if self.len as usize * 2 > self.index.len() {
+        // Half of the places stay free, so few streams find theirs taken.
+        if self.len as usize * 2 > self.direct.len() {
             self.grow();
         } else {
-            self.link(self.streams[at as usize].id, at as usize);
+            self.link(self.streams[at as usize].id, at);
         }
     }
 
     #[cold]
     fn grow(&mut self) {
-        self.index = vec![0; self.index.len() * 2];
+        self.direct = vec![0; self.direct.len() * 2].into();
+        self.others = None;
         for at in 0..self.streams.len() {
             let id = self.streams[at].id;
             if id != FREE {
-                self.link(id, at);
+                self.link(id, u32::try_from(at).unwrap_or(u32::MAX));
             }
         }
     }
 
     #[inline]
-    fn link(&mut self, id: u32, at: usize) {
-        let (mask, mut slot) = (self.index.len() - 1, self.home(id));
-        while self.index[slot & mask] != 0 {
-            slot += 1;
+    fn link(&mut self, id: u32, at: u32) {
+        let place = self.place(id);
+        match &mut self.direct[place] {
+            free @ 0 => *free = at + 1,
+            _ => self.link_other(id, at),
         }
-        self.index[slot & mask] = u32::try_from(at + 1).unwrap_or(u32::MAX);
     }
 
+    #[cold]
+    fn link_other(&mut self, id: u32, at: u32) {
+        self.others.get_or_insert_default().0.insert(id, at);
+    }
+
+    #[inline]
     pub(super) fn remove(&mut self, id: u32) -> Option<RemovedStream> {
         let at = if self.is_newest(id) { std::mem::take(&mut self.newest) - 1 } else { self.unlink(id)? };
         self.len -= 1;
@@ -262,23 +274,17 @@ impl StreamTable {
         })
     }
 
-    /// Removes a stream from the index. Returns its position.
+    /// Removes the entry of a stream. Returns its position.
+    #[inline]
     fn unlink(&mut self, id: u32) -> Option<u32> {
-        let mut hole = self.slot(id)?;
-        let at = self.index[hole] - 1;
-        let mask = self.index.len() - 1;
-        // Later entries of the same run move back, or probes for them would end at the hole.
-        let mut slot = (hole + 1) & mask;
-        while let Some(other) = self.index[slot].checked_sub(1) {
-            let home = self.home(self.streams[other as usize].id);
-            if slot.wrapping_sub(home) & mask >= slot.wrapping_sub(hole) & mask {
-                self.index[hole] = self.index[slot];
-                hole = slot;
+        let place = self.place(id);
+        match self.direct[place].checked_sub(1) {
+            Some(at) if self.streams[at as usize].id == id => {
+                self.direct[place] = 0;
+                Some(at)
             }
-            slot = (slot + 1) & mask;
+            _ => self.others.as_mut()?.0.remove(&id),
         }
-        self.index[hole] = 0;
-        Some(at)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
@@ -293,7 +299,8 @@ impl StreamTable {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.index.capacity() * size_of::<u32>() + self.streams.capacity() * size_of::<StreamState>()
+        let others = self.others.as_ref().map_or(0, |others| others.0.len() * size_of::<(u32, u32)>());
+        self.direct.len() * size_of::<u32>() + others + self.streams.capacity() * size_of::<StreamState>()
     }
 }
 
