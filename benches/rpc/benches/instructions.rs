@@ -44,7 +44,7 @@ fn client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_640, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_110, CALLS))]
 fn fleet_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
@@ -52,15 +52,15 @@ fn fleet_client(calling: Calling) -> Calling {
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_250, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(4_000, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(3_990, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(11_360, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(6_535, CALLS))]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(10_930, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(6_000, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling

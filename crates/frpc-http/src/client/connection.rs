@@ -29,7 +29,7 @@ use tokio::{
 };
 
 #[cfg(feature = "http2")]
-use super::http2::{Http2Request, Http2Sender, PlainResponse, ShortResponse};
+use super::http2::{Http2Request, Http2Sender, PlainResponse, ShortCall, ShortResponse};
 use super::{
     failures,
     incoming::PendingResponse,
@@ -45,7 +45,7 @@ pub(super) struct HttpConnection {
     sender: RequestSender,
     traffic: Arc<TrafficMonitor>,
     /// The number of calls on the connection.
-    pub(super) calls: AtomicUsize,
+    calls: AtomicUsize,
     /// The end of the latest call.
     used: Mutex<Instant>,
     /// The number of bytes received before the first call.
@@ -181,6 +181,7 @@ impl HttpConnection {
     }
 
     /// Returns `true` if the connection must not be used for new calls: it is closed, or its server stopped responding.
+    #[inline]
     pub(super) fn is_closed(&self) -> bool {
         if self.is_silent.load(Ordering::Relaxed) {
             return true;
@@ -208,7 +209,8 @@ impl HttpConnection {
     }
 
     /// Returns the maximum number of concurrent calls.
-    pub(super) fn calls_max(&self) -> usize {
+    #[inline]
+    fn calls_max(&self) -> usize {
         match &self.sender {
             RequestSender::Http1(_) => 1,
             #[cfg(feature = "http2")]
@@ -226,7 +228,18 @@ impl HttpConnection {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
+    /// Reserves a place for a call, if one is free. The pool is locked.
+    #[inline]
+    pub(super) fn reserve(&self) -> bool {
+        let has_place = self.calls.load(Ordering::SeqCst) < self.calls_max();
+        if has_place {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        has_place
+    }
+
     /// Records the end of a call.
+    #[inline]
     pub(super) fn end_call(&self) {
         if self.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
             *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -321,16 +334,11 @@ impl HttpConnection {
     /// Sends a short message on a connection of HTTP/2. The response wakes the caller. Returns `None` on others.
     #[cfg(feature = "http2")]
     #[inline]
-    pub(super) fn send_short(
-        &self,
-        request: Http2Request,
-        deadline: Option<Instant>,
-        caller: &Waker,
-    ) -> Option<ShortResponse> {
+    pub(super) fn send_short(&self, call: ShortCall, caller: &Waker) -> Option<ShortResponse> {
         self.traffic.handle_request();
         match &self.sender {
             RequestSender::Http1(_) => None,
-            RequestSender::Http2(sender) => Some(sender.send_short(request, deadline, caller)),
+            RequestSender::Http2(sender) => Some(sender.send_short(call, caller)),
         }
     }
 
@@ -376,6 +384,7 @@ impl TrafficMonitor {
     }
 
     /// Records that a request is about to be sent.
+    #[inline]
     fn handle_request(&self) {
         if self.asked_at.load(Ordering::Relaxed) <= self.read_at.load(Ordering::Relaxed) {
             self.asked_at.store(self.now(), Ordering::Relaxed);

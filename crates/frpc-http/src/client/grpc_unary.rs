@@ -10,16 +10,19 @@ use std::{
 };
 
 use bytes::Buf;
-use frpc::{Answer, Body, Call, MethodKind, Status, client::CallTime};
+use frpc::{
+    Answer, Body, Call, Head, MethodKind, Status,
+    client::{CallTime, note_arrival},
+};
 use futures_util::future::BoxFuture;
-use tokio::time::Instant;
 
 use super::{
     caller::HttpCaller,
     exchange::{CallDeadlines, HttpExchange, RequestHead},
     grpc,
     http2::{
-        AddedHeaders, CallHead, Http2Content, Http2Request, Http2Response, ShortMessage, ShortOutcome, ShortResponse,
+        AddedHeaders, CallHead, Http2Content, Http2Request, Http2Response, ShortCall, ShortMessage, ShortOutcome,
+        ShortResponse,
     },
     incoming::PendingResponse,
     outgoing::RequestContent,
@@ -41,9 +44,10 @@ pub(super) fn takes(caller: &HttpCaller, call: &Call) -> bool {
 }
 
 /// Makes a call for which [`takes`] returns `true`.
+#[inline(always)] // The call is large, and is not moved.
 pub(super) fn call(caller: &Arc<HttpCaller>, call: Call, time: CallTime) -> BoxFuture<'_, Result<Answer, Status>> {
-    match request(caller, call, limit(time)) {
-        Ok(request) => Box::pin(UnaryCall { caller, time, state: UnaryState::Unsent(Some(request)) }),
+    match unsent(caller, call, time) {
+        Ok(call) => Box::pin(UnaryCall { caller, time, state: UnaryState::Unsent(Some(call)) }),
         Err(status) => Box::pin(ready(Err(status))),
     }
 }
@@ -53,19 +57,26 @@ fn limit(time: CallTime) -> Option<Duration> {
     time.opening.at.map(|_| time.opening.limit)
 }
 
-fn request(caller: &HttpCaller, call: Call, limit: Option<Duration>) -> Result<Http2Request, Status> {
+fn unsent(caller: &HttpCaller, call: Call, time: CallTime) -> Result<ShortCall, Status> {
+    let limit = limit(time);
     let (method, said) = caller.method_head(call.method(), limit)?;
-    let timeout = limit.filter(|_| said.is_none());
-    let timeout = timeout.map(|limit| (timeout::GRPC_TIMEOUT, timeout::grpc(limit)));
+    let unsaid = limit.filter(|_| said.is_none());
     let (call_head, body) = call.into_parts();
     let message = match body {
         Body::One(message) => ShortMessage::new(message)?,
         _ => return Err(Status::internal("the call has no single message")),
     };
-    let has_added = timeout.is_some() || !call_head.metadata().is_empty();
-    let added = has_added.then(|| Box::new(AddedHeaders { timeout, head: call_head }));
+    let has_added = unsaid.is_some() || !call_head.metadata().is_empty();
+    let added = if has_added { Some(added(call_head, unsaid)) } else { None };
     let head = CallHead { method, is_repeated: true, added };
-    Ok(Http2Request { head, content: Http2Content::Short(message) })
+    Ok(ShortCall::new(head, message, time.opening.at))
+}
+
+/// Returns the headers of a single call.
+#[cold]
+fn added(head: Head, timeout: Option<Duration>) -> Box<AddedHeaders> {
+    let timeout = timeout.map(|limit| (timeout::GRPC_TIMEOUT, timeout::grpc(limit)));
+    Box::new(AddedHeaders { timeout, head })
 }
 
 /// A call in progress.
@@ -80,8 +91,8 @@ struct UnaryCall<'a> {
 ///     └──────────┴─▶ General ────▲
 /// ```
 enum UnaryState<'a> {
-    /// `None` once the request is taken.
-    Unsent(Option<Http2Request>),
+    /// `None` once the call is taken.
+    Unsent(Option<ShortCall>),
     Sent {
         response: ShortResponse,
         place: CallSlot,
@@ -101,15 +112,18 @@ impl Future for UnaryCall<'_> {
         let caller = *caller;
         loop {
             let outcome = match state {
-                UnaryState::Unsent(request) => {
-                    let Some(request) = request.take() else { return Poll::Ready(Err(is_over())) };
-                    match send(caller, time.opening.at, request, cx.waker()) {
+                UnaryState::Unsent(call) => {
+                    let Some(call) = call.take() else { return Poll::Ready(Err(is_over())) };
+                    match send(caller, call, cx.waker()) {
                         // The response wakes this caller.
                         Ok(sent) => {
                             *state = sent;
                             return Poll::Pending;
                         }
-                        Err(request) => *state = resume(caller, *time, request, None),
+                        Err(call) => match call.request() {
+                            Some(request) => *state = resume(caller, *time, request, None),
+                            None => return Poll::Ready(Err(is_over())),
+                        },
                     }
                     continue;
                 }
@@ -121,13 +135,14 @@ impl Future for UnaryCall<'_> {
                 }
                 UnaryState::Done => return Poll::Ready(Err(is_over())),
             };
-            if let ShortOutcome::Plain(mut data) = outcome {
+            if let ShortOutcome::Plain(mut data, at) = outcome {
                 if let UnaryState::Sent { place, .. } = state {
                     place.answered();
                 }
                 // Ends the call, and frees its place for another one.
                 *state = UnaryState::Done;
                 data.advance(envelope::HEADER_LEN);
+                note_arrival(at.into_std());
                 return Poll::Ready(Ok(Answer::new(data.into())));
             }
             let sent = mem::replace(state, UnaryState::Done);
@@ -146,27 +161,22 @@ fn is_over() -> Status {
     Status::internal("the call is over")
 }
 
-/// Sends a request, if a connection has room for it. Otherwise returns the request.
+/// Sends a call, if a connection has room for it. Otherwise returns the call.
 #[inline]
-fn send<'a>(
-    caller: &Arc<HttpCaller>,
-    deadline: Option<Instant>,
-    request: Http2Request,
-    waker: &Waker,
-) -> Result<UnaryState<'a>, Http2Request> {
+fn send<'a>(caller: &Arc<HttpCaller>, call: ShortCall, waker: &Waker) -> Result<UnaryState<'a>, ShortCall> {
     let Some(place) = caller.pool.try_acquire().filter(|place| place.connection().is_http2()) else {
-        return Err(request);
+        return Err(call);
     };
     // The general way refuses metadata above the limit of the server.
-    if let Some(added) = request.head.added.as_deref()
+    if let Some(added) = call.head().added.as_deref()
         && !added.head.metadata().is_empty()
         && let Some(max) = place.connection().head_len_max()
-        && request.head.method.len(caller.pool.dialer().target.authority.as_str().len()) + added.len() > max
+        && call.head().method.len(caller.pool.dialer().target.authority.as_str().len()) + added.len() > max
     {
-        return Err(request);
+        return Err(call);
     }
     let written = place.connection().written();
-    let response = place.connection().send_short(request, deadline, waker).expect("the connection is one of HTTP/2");
+    let response = place.connection().send_short(call, waker).expect("the connection is one of HTTP/2");
     Ok(UnaryState::Sent { response, place, written })
 }
 

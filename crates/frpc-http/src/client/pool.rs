@@ -92,6 +92,7 @@ impl ConnectionPool {
     }
 
     /// Returns a place on a connection, if one is free.
+    #[inline]
     pub(super) fn try_acquire(self: &Arc<Self>) -> Option<CallSlot> {
         let connection = self.state().reserve(&self.dialer)?;
         Some(CallSlot { pool: self.clone(), connection, state: SlotState::Unused })
@@ -173,20 +174,22 @@ impl Drop for ConnectionPool {
 
 impl PoolState {
     /// Reserves a place on a connection with room for a call.
+    #[inline]
     fn reserve(&mut self, dialer: &HttpDialer) -> Option<Arc<HttpConnection>> {
         // The common case: a single open connection, which is kept.
-        let is_kept = match &self.connections[..] {
-            [connection] => self.is_http2 && !connection.is_closed(),
-            _ => false,
-        };
-        if !is_kept {
-            self.remove_closed(dialer);
-            self.remove_idle(dialer.settings.idle_max);
+        if let [connection] = &self.connections[..]
+            && self.is_http2
+            && !connection.is_closed()
+        {
+            return connection.reserve().then(|| connection.clone());
         }
-        let mut free = self.connections.iter();
-        let free = free.find(|connection| connection.calls.load(Ordering::SeqCst) < connection.calls_max())?;
-        free.calls.fetch_add(1, Ordering::Relaxed);
-        Some(free.clone())
+        self.reserve_any(dialer)
+    }
+
+    fn reserve_any(&mut self, dialer: &HttpDialer) -> Option<Arc<HttpConnection>> {
+        self.remove_closed(dialer);
+        self.remove_idle(dialer.settings.idle_max);
+        self.connections.iter().find(|connection| connection.reserve()).cloned()
     }
 
     fn remove_closed(&mut self, dialer: &HttpDialer) {

@@ -30,6 +30,7 @@ impl Deadline {
         Self::since(Instant::now(), limit)
     }
 
+    #[inline]
     pub(crate) fn since(start: Instant, limit: Duration) -> Self {
         Self { limit, at: start.checked_add(limit) }
     }
@@ -194,6 +195,7 @@ impl CallTime {
         Self::since(Instant::now(), request, channel)
     }
 
+    #[inline]
     pub(crate) fn since(start: Instant, request: Option<Duration>, channel: Duration) -> Self {
         let whole = request.map(|limit| Deadline::since(start, limit));
         Self { opening: whole.unwrap_or_else(|| Deadline::since(start, channel)), whole }

@@ -163,6 +163,7 @@ impl Call {
     }
 
     /// Splits the call into its head and its messages.
+    #[inline]
     pub fn into_parts(self) -> (Head, Body) {
         (self.head, self.body)
     }
@@ -180,6 +181,7 @@ impl Call {
     }
 
     /// Encodes a request as a unary call whose message is copied soon.
+    #[inline(always)] // The call is made where it is passed on.
     pub(crate) fn of_brief_request<M: Message>(
         method: &'static Method,
         format: Format,

@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 
 use super::{
     exchange::{Answer, Body, Call},
-    meter::{CallMeter, nanos_since},
+    meter::{CallMeter, nanos_between, nanos_since},
     method::Method,
     packed::{BatchSource, MessagePrefix, PollNext, ReceivedMessages},
     recorder::{self, CallFailure, CallNotes, StreamRecord},
@@ -395,12 +395,16 @@ impl<'a> ChannelMeasure<'a> {
 
     /// Counts the only answer, and the end of the call.
     #[inline]
-    fn end_with_one(&mut self, len: usize) {
+    fn end_with_one(&mut self, len: usize, arrival: Option<Instant>) {
         if self.meter.is_some() && *self.request_len.get_mut() != COUNTED {
-            return self.end_unary(len, nanos_since(self.start));
+            let nanos = match arrival {
+                Some(at) => nanos_between(self.start, at),
+                None => nanos_since(self.start),
+            };
+            return self.end_unary(len, nanos);
         }
         if let Some(meter) = self.meter.take() {
-            let (cells, at) = (meter.here(self.method), now());
+            let (cells, at) = (meter.here(self.method), arrival.unwrap_or_else(now));
             cells.add_response(1, len);
             cells.end(0, at.saturating_duration_since(self.start));
             if recorder::is_on() {
@@ -416,10 +420,11 @@ impl<'a> ChannelMeasure<'a> {
         }
     }
 
-    /// Counts an answer. A stream is counted until its end.
-    pub(crate) fn answered(&mut self, answer: &mut Answer) {
+    /// Counts an answer, with its arrival if that is known. A stream is counted until its end.
+    #[inline]
+    pub(crate) fn answered(&mut self, answer: &mut Answer, arrival: Option<Instant>) {
         match answer.body().content_len() {
-            Some(len) => self.end_with_one(len),
+            Some(len) => self.end_with_one(len, arrival),
             None => self.take_end().into_iter().for_each(|end| end.answered(answer)),
         }
     }

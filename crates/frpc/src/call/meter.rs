@@ -155,7 +155,13 @@ impl fmt::Debug for CallMeter {
 
 /// Returns the nanoseconds since this time.
 pub(crate) fn nanos_since(start: Instant) -> u64 {
-    let since = tokio::time::Instant::now().into_std().saturating_duration_since(start);
+    nanos_between(start, tokio::time::Instant::now().into_std())
+}
+
+/// Returns the nanoseconds between two times. Zero if the end is earlier.
+#[inline]
+pub(crate) fn nanos_between(start: Instant, end: Instant) -> u64 {
+    let since = end.saturating_duration_since(start);
     since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(since.subsec_nanos().into())
 }
 

@@ -1,6 +1,7 @@
 //! Calls independent of any wire: methods, heads, messages as bytes, answers and statuses.
 
 pub(crate) mod account;
+pub(crate) mod arrival;
 pub(crate) mod codec_stream;
 pub(crate) mod coded;
 pub(crate) mod connects;

@@ -82,7 +82,7 @@ impl Channel {
         let mut measure = self.measure(call.method(), start);
         match self.call_since(measure.with_requests(call), start).await {
             Ok(mut answer) => {
-                measure.answered(&mut answer);
+                measure.answered(&mut answer, None);
                 Ok(answer)
             }
             Err(status) => Err(measure.failed(status)),

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::{
     call::{
+        arrival::ArrivingCall,
         context,
         deadline::CallTime,
         exchange::{Answer, Call},
@@ -284,11 +285,17 @@ impl Channel {
         let connection = match &self.route {
             ChannelTransport::One(ServerCaller::Frisbee(connection)) if self.layers.is_empty() => connection,
             ChannelTransport::One(ServerCaller::Other(caller)) if self.layers.is_empty() => {
-                let answered = match self.begin_one(&**caller, method, request, start, &mut measure) {
-                    Ok(answering) => answering.await.map_err(recognize_refusal),
-                    Err(status) => Err(status),
+                let (answered, arrival) = match self.begin_one(&**caller, method, request, start, &mut measure) {
+                    Ok(answering) => ArrivingCall(answering).await,
+                    Err(status) => return Err(measure.failed(status)),
                 };
-                return self.end_one(method, caller.format(), answered, measure);
+                return self.end_one(
+                    method,
+                    caller.format(),
+                    answered.map_err(recognize_refusal),
+                    arrival,
+                    &mut measure,
+                );
             }
             ChannelTransport::Many(fleet) if self.layers.is_empty() => {
                 attempt = fleet.try_begin_frisbee(method, start);
@@ -356,7 +363,7 @@ impl Channel {
         let message = UnencodedRequest::new(request.get_ref(), &len);
         let repeated = fleet.repeat_unary(method, request.head(), &message, time, failed.into(), status);
         let (mut answer, format) = repeated.await?;
-        measure.answered(&mut answer);
+        measure.answered(&mut answer, None);
         answer.into_response(method, format, self.memory, self.any_types)
     }
 
@@ -381,6 +388,7 @@ impl Channel {
     }
 
     /// Begins a unary call over another transport than frisbee, without layers. The transport boxes its future.
+    #[inline(always)] // The request and the call are large, and are not moved.
     fn begin_one<'a, Q: Message>(
         &self,
         caller: &'a dyn Caller,
@@ -396,16 +404,18 @@ impl Channel {
     }
 
     /// Counts and decodes the answer to a unary call.
+    #[inline]
     fn end_one<P: Message>(
         &self,
         method: &'static Method,
         format: Format,
         answered: Result<Answer, Status>,
-        mut measure: ChannelMeasure<'_>,
+        arrival: Option<frisbee::clock::Instant>,
+        measure: &mut ChannelMeasure<'_>,
     ) -> Result<Response<P>, Status> {
         match answered {
             Ok(mut answer) => {
-                measure.answered(&mut answer);
+                measure.answered(&mut answer, arrival);
                 answer.into_response(method, format, self.memory, self.any_types)
             }
             Err(status) => Err(measure.failed(status)),
@@ -429,7 +439,7 @@ impl Channel {
         };
         measure.note_request(call.body());
         let answered = measure.with_waits(self.call_since(call, start)).await;
-        self.end_one(method, format, answered, measure)
+        self.end_one(method, format, answered, None, &mut measure)
     }
 
     /// Makes a server-streaming call.
@@ -500,7 +510,7 @@ impl Channel {
         };
         match sending.await {
             Ok((mut answer, format)) => {
-                measure.answered(&mut answer);
+                measure.answered(&mut answer, None);
                 Ok((answer, format))
             }
             Err(status) => Err(measure.failed(status)),

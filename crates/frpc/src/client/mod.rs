@@ -14,4 +14,7 @@ pub use self::{
     reconnect::{ReconnectingTransport, Redial, RedialPauses, open},
     retry::CallAttempts,
 };
-pub use crate::call::deadline::{CallTime, Deadline, DeadlineFuture};
+pub use crate::call::{
+    arrival::note_arrival,
+    deadline::{CallTime, Deadline, DeadlineFuture},
+};

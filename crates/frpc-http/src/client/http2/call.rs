@@ -1,6 +1,7 @@
 //! A call: the arrived part of its response, between the task of the connection and the caller.
 
 use std::{
+    cell::Cell,
     mem,
     pin::Pin,
     sync::{
@@ -86,7 +87,6 @@ impl Http2Failure {
 
 /// The state of a call, shared by its connection and its caller.
 pub(super) struct Http2Call {
-    shared: Arc<SharedConnection>,
     /// The time at which the connection wakes the caller. `None` if the caller has a timer of its own.
     pub(super) deadline: Option<Instant>,
     /// `true` if the request is a short message, and its caller awaits the response as a whole.
@@ -131,8 +131,8 @@ enum ResponseEnd {
     /// More may arrive.
     Open,
     Complete,
-    /// Complete with this data, after a plain head and before plain trailers. The data is released already.
-    Plain(Bytes),
+    /// Complete at this time with this data, after a plain head and before plain trailers. The data is released already.
+    Plain(Bytes, Instant),
     /// `None` once the failure is reported.
     Failed(Option<Http2Failure>),
 }
@@ -192,37 +192,37 @@ pub(super) struct ResponseStart {
 
 /// The part of the connection. Each method that changes the state returns the waker of the caller, if it waits.
 impl Http2Call {
-    /// Creates a call whose caller is woken by `reader`.
-    #[inline]
-    pub(super) fn new(
-        shared: Arc<SharedConnection>,
-        request: Http2Request,
-        deadline: Option<Instant>,
-        is_short: bool,
-        reader: Option<Waker>,
-    ) -> Arc<Self> {
-        let (message, body) = match request.content {
+    /// Creates a call with any request.
+    pub(super) fn new(Http2Request { head, content }: Http2Request) -> Arc<Self> {
+        let (message, body) = match content {
             Http2Content::Short(message) => (Some(message), None),
             Http2Content::Body(body) => (None, Some(body)),
         };
-        Arc::new(Self {
-            shared,
+        let parts = body.map(|body| Box::new(CallParts { body: Some(body), ..CallParts::default() }));
+        Arc::new(Self::with_parts(head, message, parts, None, false))
+    }
+
+    #[inline(always)] // The call is made in its allocation.
+    fn with_parts(
+        head: CallHead,
+        message: Option<ShortMessage>,
+        parts: Option<Box<CallParts>>,
+        deadline: Option<Instant>,
+        is_short: bool,
+    ) -> Self {
+        let state = CallState { parts, end: ResponseEnd::Open, is_settled: false, is_late: false, reader: None };
+        Self {
             deadline,
             is_short,
             is_dropped: AtomicBool::new(false),
             stream: AtomicU32::new(0),
-            head: request.head,
+            head,
             message,
-            state: Mutex::new(CallState {
-                parts: body.map(|body| Box::new(CallParts { body: Some(body), ..CallParts::default() })),
-                end: ResponseEnd::Open,
-                is_settled: false,
-                is_late: false,
-                reader,
-            }),
-        })
+            state: Mutex::new(state),
+        }
     }
 
+    #[inline]
     fn state(&self) -> MutexGuard<'_, CallState> {
         // No code under the lock can leave the state half changed, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -250,6 +250,12 @@ impl Http2Call {
         };
         self.stream.store(stream.get(), Ordering::Relaxed);
         Ok(Some(OpenedRequest { stream, body }))
+    }
+
+    /// Returns a copy of a request with a short message.
+    fn short_request(&self) -> Option<Http2Request> {
+        let content = Http2Content::Short(self.message.clone()?);
+        Some(Http2Request { head: self.head.clone(), content })
     }
 
     fn is_dropped(&self) -> bool {
@@ -315,9 +321,9 @@ impl Http2Call {
 
     /// Completes the call with the released data of a plain response. The stream is closed.
     #[inline]
-    pub(super) fn push_plain(&self, data: Bytes) -> Option<Waker> {
+    pub(super) fn push_plain(&self, data: Bytes, at: Instant) -> Option<Waker> {
         let mut state = self.state();
-        (state.end, state.is_settled) = (ResponseEnd::Plain(data), true);
+        (state.end, state.is_settled) = (ResponseEnd::Plain(data, at), true);
         state.reader.take()
     }
 
@@ -328,13 +334,6 @@ impl Http2Call {
         parts.trailers = Some(trailers);
         (state.end, state.is_settled) = (ResponseEnd::Complete, is_settled);
         state.reader.take()
-    }
-
-    /// Tells the connection that the caller has read data.
-    fn release(&self, len: usize) {
-        if let Some(stream) = self.stream().filter(|_| len > 0) {
-            self.shared.wakes.release(stream, len);
-        }
     }
 
     /// Ends the response with a failure, after the data that has arrived. A complete response stays complete.
@@ -351,19 +350,38 @@ impl Http2Call {
 /// The caller of a call. Dropped before the end, it resets the stream.
 struct CallHandle {
     call: Arc<Http2Call>,
+    shared: Arc<SharedConnection>,
     /// `true` if the caller has the whole response, and the stream is closed.
     is_over: bool,
 }
 
 impl CallHandle {
-    fn new(call: Arc<Http2Call>) -> Self {
-        Self { call, is_over: false }
+    fn new(call: Arc<Http2Call>, shared: Arc<SharedConnection>) -> Self {
+        Self { call, shared, is_over: false }
     }
 
     fn release(&self, mut state: MutexGuard<'_, CallState>, len: usize) {
         let len = state.parts().unreleased(len);
         drop(state);
-        self.call.release(len);
+        self.release_unlocked(len);
+    }
+
+    /// Tells the connection that the caller has read data.
+    fn release_unlocked(&self, len: usize) {
+        if let Some(stream) = self.call.stream().filter(|_| len > 0) {
+            self.shared.wakes.release(stream, len);
+        }
+    }
+
+    /// Ends a call whose whole response is read. Its memory goes to the next call.
+    #[inline]
+    fn finish(&mut self) {
+        self.is_over = true;
+        // Metadata and shared bytes belong to the application, which expects to have them back.
+        if self.call.head.added.is_none() && self.call.message.as_ref().is_some_and(ShortMessage::is_inline) {
+            // Fails while the thread is exiting. The memory is then freed.
+            let _ = SPARE.try_with(|spare| spare.set(Some(self.call.clone())));
+        }
     }
 
     /// Ends a call whose response may be incomplete.
@@ -381,11 +399,16 @@ impl CallHandle {
         };
         if !state.is_settled {
             drop(state);
-            self.call.shared.wakes.push(Command::Cancel(self.call.clone()));
+            self.shared.wakes.push(Command::Cancel(self.call.clone()));
         } else {
             self.release(state, len);
         }
     }
+}
+
+thread_local! {
+    /// The latest finished call of this thread. Its memory goes to the next one.
+    static SPARE: Cell<Option<Arc<Http2Call>>> = const { Cell::new(None) };
 }
 
 impl Drop for CallHandle {
@@ -397,13 +420,49 @@ impl Drop for CallHandle {
     }
 }
 
+/// A call with a short message, before it is sent. Its response ends at the deadline.
+pub(in crate::client) struct ShortCall(Arc<Http2Call>);
+
+impl ShortCall {
+    #[inline]
+    pub(in crate::client) fn new(head: CallHead, message: ShortMessage, deadline: Option<Instant>) -> Self {
+        let new = Http2Call::with_parts(head, Some(message), None, deadline, true);
+        if let Some(mut spare) = SPARE.take()
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            *place = new;
+            return Self(spare);
+        }
+        Self(Arc::new(new))
+    }
+
+    pub(in crate::client) fn head(&self) -> &CallHead {
+        &self.0.head
+    }
+
+    /// Returns the request, to be sent in another way.
+    pub(in crate::client) fn request(&self) -> Option<Http2Request> {
+        self.0.short_request()
+    }
+
+    /// Sets the caller to be woken.
+    #[inline]
+    pub(super) fn with_reader(mut self, reader: &Waker) -> Arc<Http2Call> {
+        // Not shared yet, so this takes no lock.
+        if let Some(call) = Arc::get_mut(&mut self.0) {
+            call.state.get_mut().unwrap_or_else(PoisonError::into_inner).reader = Some(reader.clone());
+        }
+        self.0
+    }
+}
+
 /// The response to a short message, awaited as a whole.
 pub(in crate::client) struct ShortResponse(Option<CallHandle>);
 
 /// The outcome of a call with a short message.
 pub(in crate::client) enum ShortOutcome {
-    /// The data of a [plain](super::PlainResponse) response.
-    Plain(Bytes),
+    /// The data of a [plain](super::PlainResponse) response, and the time of its arrival.
+    Plain(Bytes, Instant),
     /// The deadline has passed.
     Late,
     /// Any other response or failure, to be read in parts, with the request for a retry.
@@ -411,8 +470,8 @@ pub(in crate::client) enum ShortOutcome {
 }
 
 impl ShortResponse {
-    pub(super) fn new(call: Arc<Http2Call>) -> Self {
-        Self(Some(CallHandle::new(call)))
+    pub(super) fn new(call: Arc<Http2Call>, shared: Arc<SharedConnection>) -> Self {
+        Self(Some(CallHandle::new(call, shared)))
     }
 
     /// Waits for the outcome.
@@ -420,11 +479,11 @@ impl ShortResponse {
     pub(in crate::client) fn poll(&mut self, cx: &Context<'_>) -> Poll<ShortOutcome> {
         let Some(handle) = &mut self.0 else { unreachable!("a call is not polled after its end") };
         let mut state = handle.call.state();
-        if let ResponseEnd::Plain(data) = &mut state.end {
-            let data = mem::take(data);
+        if let ResponseEnd::Plain(data, at) = &mut state.end {
+            let (data, at) = (mem::take(data), *at);
             drop(state);
-            handle.is_over = true;
-            return Poll::Ready(ShortOutcome::Plain(data));
+            handle.finish();
+            return Poll::Ready(ShortOutcome::Plain(data, at));
         }
         // The server may wait for the credit of unread data.
         let is_read = state.parts.as_ref().is_none_or(|parts| parts.data.len() == parts.released);
@@ -442,10 +501,7 @@ impl ShortResponse {
     #[cold]
     fn other(&mut self) -> ShortOutcome {
         let handle = self.0.take();
-        let request = handle.as_ref().and_then(|handle| {
-            let Http2Call { head, message, .. } = &*handle.call;
-            Some(Http2Request { head: head.clone(), content: Http2Content::Short(message.clone()?) })
-        });
+        let request = handle.as_ref().and_then(|handle| handle.call.short_request());
         ShortOutcome::Other(Http2Response(handle), request)
     }
 }
@@ -454,8 +510,8 @@ impl ShortResponse {
 pub(in crate::client) struct Http2Response(Option<CallHandle>);
 
 impl Http2Response {
-    pub(super) fn new(call: Arc<Http2Call>) -> Self {
-        Self(Some(CallHandle::new(call)))
+    pub(super) fn new(call: Arc<Http2Call>, shared: Arc<SharedConnection>) -> Self {
+        Self(Some(CallHandle::new(call, shared)))
     }
 }
 
@@ -516,7 +572,7 @@ impl Http2Body {
         let unreleased = parts.unreleased(collected);
         parts.released += read + collected;
         drop(state);
-        self.handle.call.release(unreleased);
+        self.handle.release_unlocked(unreleased);
     }
 }
 
@@ -542,7 +598,7 @@ impl Body for Http2Body {
                 state.wait(cx);
                 Poll::Pending
             }
-            ResponseEnd::Complete | ResponseEnd::Plain(_) => {
+            ResponseEnd::Complete | ResponseEnd::Plain(..) => {
                 let trailers = state.parts.as_deref_mut().and_then(|parts| parts.trailers.take());
                 drop(state);
                 Poll::Ready(trailers.map(|trailers| match header_map(&trailers) {

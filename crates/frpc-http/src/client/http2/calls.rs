@@ -123,6 +123,7 @@ impl OpenCalls {
     }
 
     /// Adds a call after its head, and sends as much of its body as there is room for.
+    #[inline]
     pub(super) fn start(
         &mut self,
         core: &mut Connection,
@@ -232,23 +233,23 @@ impl OpenCalls {
     }
 
     /// Completes a call with a whole response. Its stream is closed.
-    pub(super) fn push_message(&mut self, message: ReceivedMessage<'_>, data: Bytes) {
+    pub(super) fn push_message(&mut self, message: ReceivedMessage<'_>, data: Bytes, now: Instant) {
         let Some(open) = self.remove(message.stream) else { return };
         let (head, trailers) = (message.head, message.trailers.unwrap_or_default());
         let waker = match open.collects && self.plain.matches(&head, &data, &trailers) {
-            true => open.call.push_plain(data),
+            true => open.call.push_plain(data, now),
             false => open.call.push_trailers(ResponseStart { head: Some(head), data }, trailers, true),
         };
         self.wakers.extend(waker);
     }
 
-    pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>) {
+    pub(super) fn push_trailers(&mut self, core: &mut Connection, id: StreamId, trailers: Arc<Head>, now: Instant) {
         let is_settled = !core.is_open(id);
         let Some(open) = self.open(id) else { return };
         let (start, is_whole) = (open.take_start(), open.collects && is_settled);
         let is_plain = |head: &Arc<Head>| is_whole && self.plain.matches(head, &start.data, &trailers);
         if start.head.as_ref().is_some_and(is_plain) {
-            if let Some(waker) = self.remove(id).and_then(|open| open.call.push_plain(start.data)) {
+            if let Some(waker) = self.remove(id).and_then(|open| open.call.push_plain(start.data, now)) {
                 self.wakers.push(waker);
             }
             return;

@@ -22,7 +22,9 @@ use tokio::{
 };
 
 use super::{
-    call::{Command, Http2Call, Http2Failure, Http2Response, OpenedRequest, SharedConnection, ShortResponse},
+    call::{
+        Command, Http2Call, Http2Failure, Http2Response, OpenedRequest, SharedConnection, ShortCall, ShortResponse,
+    },
     calls::OpenCalls,
     plain::PlainResponse,
     request::{Http2Request, RequestHeads},
@@ -97,34 +99,25 @@ impl Http2Sender {
 
     /// Sends a request.
     pub(in crate::client) fn send(&self, request: Http2Request) -> Http2Response {
-        Http2Response::new(self.submit(request, None, false, None))
+        let call = Http2Call::new(request);
+        self.submit(&call);
+        Http2Response::new(call, self.0.clone())
     }
 
-    /// Sends a short message. The response ends at the deadline, and wakes the caller.
+    /// Sends a short message. The response wakes the caller.
     #[inline]
-    pub(in crate::client) fn send_short(
-        &self,
-        request: Http2Request,
-        deadline: Option<Instant>,
-        caller: &Waker,
-    ) -> ShortResponse {
-        ShortResponse::new(self.submit(request, deadline, true, Some(caller.clone())))
+    pub(in crate::client) fn send_short(&self, call: ShortCall, caller: &Waker) -> ShortResponse {
+        let call = call.with_reader(caller);
+        self.submit(&call);
+        ShortResponse::new(call, self.0.clone())
     }
 
     #[inline]
-    fn submit(
-        &self,
-        request: Http2Request,
-        deadline: Option<Instant>,
-        is_short: bool,
-        caller: Option<Waker>,
-    ) -> Arc<Http2Call> {
-        let call = Http2Call::new(self.0.clone(), request, deadline, is_short, caller);
+    fn submit(&self, call: &Arc<Http2Call>) {
         if let Err(Command::Open(call)) = self.0.wakes.submit(Command::Open(call.clone())) {
             // The caller is this task. It may not poll the call again without a wake-up.
             call.fail(Http2Failure::Closed).into_iter().for_each(Waker::wake);
         }
-        call
     }
 }
 
@@ -216,8 +209,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         self.is_drained = false;
         for round in 0..ROUNDS_MAX {
             let has_opened = self.handle_wakes();
+            // Responses to requests of this turn arrive after its start.
+            let now = if round == 0 || self.is_drained { now } else { Instant::now() };
             let read = self.poll_input(cx, now);
-            self.handle_events();
+            self.handle_events(now);
             self.shared.streams_max.store(self.core.streams_max(), Ordering::Relaxed);
             match self.calls.wake() {
                 0 => {}
@@ -239,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             }
             // The steps of this round are complete. Another one is due for more input, and for requests with room now.
             self.is_busy = self.core.wants_input() && !self.is_drained;
-            self.handle_events();
+            self.handle_events(now);
             // Not before reading: on a busy machine this task may itself be late. It reads the bytes of the meantime
             // before it treats the server as silent.
             // And again before a sleep: a new call may start the pings.
@@ -391,7 +386,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             if let Some(message) = self.core.receive_message(input, now.into_std()) {
                 input = &input[message.consumed..];
                 let data = chunk.part(shared.as_ref(), message.data);
-                self.calls.push_message(message, data);
+                self.calls.push_message(message, data, now);
                 continue;
             }
             match self.core.receive(input, now.into_std()) {
@@ -401,7 +396,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                         Some(Event::Data { stream, data, end }) => {
                             self.calls.push_data(&mut self.core, stream, data, end, chunk);
                         }
-                        Some(event) => self.handle_event(event),
+                        Some(event) => self.handle_event(event, now),
                         None => break,
                     }
                 }
@@ -418,18 +413,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         self.has_paused = !self.core.wants_input();
     }
 
-    fn handle_events(&mut self) {
+    fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.core.poll_event() {
             self.is_busy = true;
-            self.handle_event(event);
+            self.handle_event(event, now);
         }
     }
 
-    fn handle_event(&mut self, event: Event<'_>) {
+    fn handle_event(&mut self, event: Event<'_>, now: Instant) {
         let core = &mut self.core;
         match event {
             Event::Head { stream, head, end } => self.calls.push_head(core, stream, head, end),
-            Event::Trailers { stream, trailers } => self.calls.push_trailers(core, stream, trailers),
+            Event::Trailers { stream, trailers } => self.calls.push_trailers(core, stream, trailers, now),
             Event::Reset { stream, error } => {
                 let failure = match self.last {
                     Some((last, code)) if error.is_unprocessed && stream > last => Http2Failure::GoingAway { code },

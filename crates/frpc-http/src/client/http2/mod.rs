@@ -17,7 +17,7 @@ mod request;
 mod tests;
 
 pub(super) use self::{
-    call::{Http2Body, Http2Failure, Http2Response, ShortOutcome, ShortResponse},
+    call::{Http2Body, Http2Failure, Http2Response, ShortCall, ShortOutcome, ShortResponse},
     driver::Http2Sender,
     plain::PlainResponse,
     request::{AddedHeaders, CallHead, Http2Content, Http2Request, MethodHead, ShortMessage},

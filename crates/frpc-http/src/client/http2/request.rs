@@ -50,12 +50,16 @@ impl AddedHeaders {
     const METADATA_MAX: usize = 1024;
 
     /// Returns `true` for metadata that needs neither base64 nor a change of other headers, and is short.
+    #[inline]
     pub(in crate::client) fn carry(metadata: &Metadata) -> bool {
+        metadata.is_empty() || Self::carry_some(metadata)
+    }
+
+    fn carry_some(metadata: &Metadata) -> bool {
         let is_simple = |(name, value): (&str, MetadataValue<'_>)| {
             matches!(value, MetadataValue::Ascii(_)) && name != USER_AGENT.as_str() && !is_reserved(name)
         };
-        metadata.is_empty()
-            || metadata.len() < Self::LEN_MAX && metadata.size() <= Self::METADATA_MAX && metadata.iter().all(is_simple)
+        metadata.len() < Self::LEN_MAX && metadata.size() <= Self::METADATA_MAX && metadata.iter().all(is_simple)
     }
 
     /// Returns the size of the headers, as HTTP/2 counts header lists.
@@ -124,6 +128,12 @@ impl ShortMessage {
             return Ok(Self(ShortFrame::Inline { bytes, len: u8::try_from(len).unwrap_or(u8::MAX) }));
         }
         Ok(Self(ShortFrame::Parts { header, content: content.into_bytes() }))
+    }
+
+    /// Returns `true` if the frame shares no bytes.
+    #[inline]
+    pub(super) fn is_inline(&self) -> bool {
+        matches!(self.0, ShortFrame::Inline { .. })
     }
 
     /// Returns the frame.

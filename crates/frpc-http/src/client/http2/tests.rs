@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::{
-    call::{Http2Failure, ShortOutcome, ShortResponse},
+    call::{Http2Failure, ShortCall, ShortOutcome, ShortResponse},
     driver::{Http2Sender, core_settings},
     plain::PlainResponse,
     request::{AddedHeaders, CallHead, Http2Content, Http2Request, MethodHead, RequestHeads, ShortMessage},
@@ -152,7 +152,9 @@ async fn outcome(mut response: ShortResponse) -> ShortOutcome {
 
 /// Sends a short message.
 fn send_short(sender: &Http2Sender, path: &'static str) -> ShortResponse {
-    sender.send_short(repeated(path, &Arc::default(), None).0, None, Waker::noop())
+    let (Http2Request { head, content }, _) = repeated(path, &Arc::default(), None);
+    let Http2Content::Short(message) = content else { unreachable!("the message is short") };
+    sender.send_short(ShortCall::new(head, message, None), Waker::noop())
 }
 
 /// Sends a response of gRPC in parts. Returns `true` if the response is a plain one.
@@ -165,7 +167,7 @@ async fn is_plain(head: &[Field<'_>], message: &[u8], trailers: &[Field<'_>]) ->
     peer.core.send_trailers(stream, Header::fields(trailers)).unwrap();
     peer.write().await;
     match called.as_mut().await {
-        ShortOutcome::Plain(data) => {
+        ShortOutcome::Plain(data, _) => {
             assert_eq!(data, message);
             true
         }
@@ -256,7 +258,7 @@ async fn a_response_that_proves_long_is_read_in_parts() {
         peer.core.send_slice(later, b"\0\0\0\0\x05hello", false).unwrap();
         peer.core.send_trailers(later, Header::fields(&[Field::new("grpc-status", "0")])).unwrap();
         peer.write().await;
-        assert!(matches!(outcome(next).await, ShortOutcome::Plain(data) if data.ends_with(b"hello")));
+        assert!(matches!(outcome(next).await, ShortOutcome::Plain(data, _) if data.ends_with(b"hello")));
     }
 }
 
