@@ -38,6 +38,8 @@ pub(crate) struct WebSocketConnection {
     encoder: Encoder,
     pub(crate) input: BytesMut,
     output: BytesMut,
+    /// The length of unwritten output at which reading stops.
+    pub(crate) output_len_max: usize,
     /// `true` if the stream has no unflushed bytes.
     is_flushed: bool,
     phase: ClosePhase,
@@ -68,6 +70,7 @@ impl WebSocketConnection {
             encoder: Encoder::new(role),
             input: BytesMut::new(),
             output: BytesMut::new(),
+            output_len_max: OUTPUT_LEN_MAX,
             is_flushed: true,
             phase: ClosePhase::Open,
             late: None,
@@ -152,7 +155,7 @@ impl WebSocketConnection {
     /// Writes queued frames, then reads once.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Stop reading from a peer that sends pings without reading the pongs: they would fill the output.
-        if self.poll_write_out(cx)?.is_pending() && self.output.len() >= OUTPUT_LEN_MAX {
+        if self.poll_write_out(cx)?.is_pending() && self.output.len() >= self.output_len_max {
             return Poll::Pending;
         }
         match self.poll_fill(cx) {
@@ -271,7 +274,7 @@ impl WebSocketConnection {
     }
 }
 
-/// The length of unwritten output at which reading stops.
+/// The length of unwritten output at which reading of messages, and writing to a stream, stop.
 pub(crate) const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
 /// The maximum length of a read.

@@ -30,6 +30,8 @@ pub struct WebSocketStream {
 impl WebSocketStream {
     pub(crate) fn new(mut link: WebSocketConnection, rest: Bytes) -> Self {
         link.decoder.limit(u64::MAX);
+        // More than poll_write adds. Otherwise two peers with full buffers would both wait for the other to read.
+        link.output_len_max = 2 * (OUTPUT_LEN_MAX + WRITTEN_LEN_MAX);
         Self { link, rest }
     }
 }
@@ -110,3 +112,45 @@ impl fmt::Debug for WebSocketStream {
 
 /// The maximum length of a sent message.
 const WRITTEN_LEN_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+    use std::{future::poll_fn, time::Duration};
+
+    use tokio::{io::duplex, time::timeout};
+
+    use super::*;
+    use crate::{Role, WebSocket};
+
+    /// Writes as much as possible before each read, in one task, as a connection of frisbee does.
+    async fn exchange(mut stream: WebSocketStream, len: usize) {
+        let (mut sent, mut received) = (0, 0);
+        let chunk = vec![7; WRITTEN_LEN_MAX];
+        poll_fn(|cx| {
+            while sent < len {
+                match Pin::new(&mut stream).poll_write(cx, &chunk[..chunk.len().min(len - sent)]) {
+                    Poll::Ready(written) => sent += written.unwrap(),
+                    Poll::Pending => break,
+                }
+            }
+            let mut room = vec![0; 4096];
+            while received < len {
+                let mut read = ReadBuf::new(&mut room);
+                ready!(Pin::new(&mut stream).poll_read(cx, &mut read)).unwrap();
+                received += read.filled().len();
+            }
+            Pin::new(&mut stream).poll_flush(cx).map(Result::unwrap)
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_peers_that_fill_all_buffers_go_on_reading() {
+        let (near, far) = duplex(1024);
+        let [near, far] = [WebSocket::new(near, Role::Client), WebSocket::new(far, Role::Server)];
+        let both = async { tokio::join!(exchange(near.into_stream(), 1 << 20), exchange(far.into_stream(), 1 << 20)) };
+        assert!(timeout(Duration::from_secs(60), both).await.is_ok(), "both peers wait for the other to read");
+    }
+}
