@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway geth-client grpc-go-fleet collector control-plane promlint protovalidate conformance_test_runner autobahn node python typescript wasm}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client gateway gateway-tests geth-client grpc-go-fleet collector control-plane promlint protovalidate conformance_test_runner autobahn node python typescript wasm}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -93,6 +93,20 @@ for name in $wanted; do
 	if [ "$name" = gateway ]; then
 		# Ours, around the runtime of grpc-gateway.
 		(cd gateway && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/gateway . 9>&-)
+		continue
+	fi
+	if [ "$name" = gateway-tests ]; then
+		# The tests of grpc-gateway's examples, for another gateway. They are internal to its module, so a copy is built.
+		if [ "$(cat bin/.gateway-tests.version 2>/dev/null)" != "2.33.0 $(cksum <gateway/testdata/main_test.go)" ]; then
+			module=$(go mod download -json github.com/grpc-ecosystem/grpc-gateway/v2@v2.33.0 9>&- | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+			rm -rf bin/.gateway-tests
+			cp -R "$module" bin/.gateway-tests
+			chmod -R u+w bin/.gateway-tests
+			cp gateway/testdata/main_test.go bin/.gateway-tests/examples/internal/integration/
+			(cd bin/.gateway-tests && CGO_ENABLED=0 go test -c -vet=off -trimpath -o ../gateway-tests ./examples/internal/integration 9>&-)
+			rm -rf bin/.gateway-tests
+			echo "2.33.0 $(cksum <gateway/testdata/main_test.go)" >bin/.gateway-tests.version
+		fi
 		continue
 	fi
 	if [ "$name" = grpc-go-fleet ]; then

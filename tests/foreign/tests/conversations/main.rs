@@ -4,6 +4,7 @@
 mod admin;
 mod autobahn;
 mod echo;
+mod gateway;
 mod grpc_go;
 mod grpc_go_fleet;
 mod grpc_servers;
