@@ -5,7 +5,9 @@
 mod deterministic;
 mod fuzzing;
 mod memory;
+mod page;
 mod regressions;
+mod seeding;
 mod simulation;
 mod soaking;
 mod totals;
@@ -21,8 +23,9 @@ use std::{
 };
 
 use self::{
+    fuzzing::Fuzzers,
     simulation::{Defect, WorldSize},
-    totals::{CampaignTotals, Failure},
+    totals::{CampaignTotals, Failure, SimulationTotals},
     worlds::WorldRun,
 };
 
@@ -30,9 +33,11 @@ const USAGE: &str = "\
 frpc-campaign run MINUTES [simulations] [fuzzing] [soak]   runs these parts, or all, and continues campaign/totals.json
 frpc-campaign simulate SEEDS [short|full] [DEFECT]         runs the worlds of seeds such as 0..100, without totals
 frpc-campaign seed SEED [short|full] [DEFECT]              runs one world in this process and prints its report
-frpc-campaign table                                        prints the totals as a table, also into docs/notes/campaign.md
+frpc-campaign table                                        writes the totals into the tables of docs/notes/campaign.md
+frpc-campaign seeds [TARGET]                               renews fuzz/seeds from the local corpora, within limits
 
-FRPC_CAMPAIGN_JOBS sets the number of worlds at the same time, FRPC_CAMPAIGN_TRACE=1 prints the events of a world.";
+FRPC_CAMPAIGN_JOBS sets the number of worlds at the same time, FRPC_CAMPAIGN_TRACE=1 prints the events of a world,
+FRPC_CAMPAIGN_FUZZERS names a folder with built fuzz targets.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -41,7 +46,8 @@ fn main() -> ExitCode {
         ["seed", seed, rest @ ..] => run_seed(seed, rest),
         ["simulate", seeds, rest @ ..] => simulate(seeds, rest),
         ["run", minutes, parts @ ..] => run(minutes, parts),
-        ["table"] => print_table(),
+        ["table"] => write_tables(),
+        ["seeds", targets @ ..] => renew_seeds(targets),
         _ => Err(USAGE.to_owned()),
     };
     match result {
@@ -83,7 +89,7 @@ fn simulate(seeds: &str, rest: &[&str]) -> Result<bool, String> {
     let (size, defect) = world_options(rest)?;
     let name = Defect::ALL.iter().find(|(_, known)| Some(*known) == defect).map(|(name, _)| (*name).to_owned());
     let run = WorldRun { seeds, size, defect: name, jobs: jobs(), until: None };
-    let (totals, failed) = (Mutex::new(CampaignTotals::default()), Mutex::new(0));
+    let (totals, failed) = (Mutex::new(SimulationTotals::default()), Mutex::new(0));
     run.run(|world| {
         let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.add_world(&world);
@@ -94,8 +100,8 @@ fn simulate(seeds: &str, rest: &[&str]) -> Result<bool, String> {
     });
     let (totals, failed) =
         (totals.into_inner().unwrap_or_default(), failed.into_inner().unwrap_or_else(PoisonError::into_inner));
-    println!("{}", serde_json::to_string_pretty(&totals.simulation).map_err(|error| error.to_string())?);
-    println!("{failed} of {} worlds have failed", totals.simulation.worlds);
+    println!("{}", serde_json::to_string_pretty(&totals).map_err(|error| error.to_string())?);
+    println!("{failed} of {} worlds have failed", totals.worlds);
     Ok(failed == 0)
 }
 
@@ -114,97 +120,124 @@ fn run(minutes: &str, parts: &[&str]) -> Result<bool, String> {
     let minutes: f64 = minutes.parse().map_err(|_| format!("{minutes} is no number of minutes\n\n{USAGE}"))?;
     let parts = if parts.is_empty() { &["simulations", "fuzzing", "soak"] } else { parts };
     let time = Duration::from_secs_f64(minutes * 60.0) / u32::try_from(parts.len()).unwrap_or(1);
-    let path = campaign_folder().join("totals.json");
-    let mut totals = CampaignTotals::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let known_failures = totals.failures.len();
+    let mut failures = 0;
     for part in parts {
-        match *part {
-            "simulations" => simulate_for(time, &mut totals, &path)?,
-            "fuzzing" => fuzz_for(time, &mut totals, &path)?,
-            "soak" => {
-                let failure = soaking::soak(&root(), time, &mut totals.soak).map_err(|error| error.to_string())?;
-                failure.into_iter().for_each(|failure| add_failure(&mut totals, failure));
-                save(&totals, &path)?;
-            }
+        failures += match *part {
+            "simulations" => simulate_for(time)?,
+            "fuzzing" => fuzz_for(time)?,
+            "soak" => soak_for(time)?,
             other => return Err(format!("no part is named {other}\n\n{USAGE}")),
         }
     }
-    let new = totals.failures.len() - known_failures;
-    println!("\n{}{new} new failures", totals.table());
-    Ok(new == 0)
+    println!("\n{}{failures} new failures", read_totals()?.table());
+    Ok(failures == 0)
 }
 
-fn simulate_for(time: Duration, totals: &mut CampaignTotals, path: &std::path::Path) -> Result<(), String> {
-    let seeds = totals.simulation.next_seed..u64::MAX;
+fn simulate_for(time: Duration) -> Result<usize, String> {
+    let before = read_totals()?.simulation;
+    let seeds = before.next_seed..u64::MAX;
     let until = Some(Instant::now() + time);
     let run = WorldRun { seeds: seeds.clone(), size: WorldSize::Full, defect: None, jobs: jobs(), until };
-    let before = totals.simulation.clone();
-    let (shared, error) = (Mutex::new((&mut *totals, Instant::now())), Mutex::new(None));
+    let shared = Mutex::new((before.clone(), Instant::now(), 0));
+    let error = Mutex::new(None);
     let next = run.run(|world| {
-        let (totals, saved) = &mut *shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let (totals, saved, failures) = &mut *shared.lock().unwrap_or_else(PoisonError::into_inner);
         totals.add_world(&world);
         if let [first, ..] = &*world.violations {
-            let line = format!("world full {}", world.seed);
-            if let Err(why) = regressions::add(&campaign_folder(), &line, first) {
-                *error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+            *failures += 1;
+            let (line, repeat) =
+                (format!("world full {}", world.seed), format!("frpc-campaign seed {} full", world.seed));
+            let added = regressions::add(&campaign_folder(), &line, first).map_err(|error| error.to_string());
+            let added = added.and_then(|()| add_failure(Failure { repeat, what: first.clone(), fix: String::new() }));
+            if let Err(why) = added {
+                *error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             }
-            let repeat = format!("frpc-campaign seed {} full", world.seed);
-            add_failure(totals, Failure { repeat, what: first.clone(), fix: String::new() });
         }
         if saved.elapsed() > SAVE_INTERVAL {
             // Worlds of other threads may be running, and are repeated after an interruption.
-            totals.simulation.next_seed = totals.simulation.next_seed.max(world.seed.saturating_sub(jobs() as u64));
-            *error.lock().unwrap_or_else(PoisonError::into_inner) = save(totals, path).err();
+            totals.next_seed = totals.next_seed.max(world.seed.saturating_sub(jobs() as u64));
+            if let Err(why) = update(|all| all.simulation = totals.clone()) {
+                *error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            }
             *saved = Instant::now();
         }
     });
-    totals.simulation.next_seed = next;
-    save(totals, path)?;
-    let (worlds, hours) =
-        (totals.simulation.worlds - before.worlds, totals.simulation.simulated_hours - before.simulated_hours);
+    let (mut totals, _, failures) = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    totals.next_seed = next;
+    let (worlds, hours) = (totals.worlds - before.worlds, totals.simulated_hours - before.simulated_hours);
+    update(|all| all.simulation = totals)?;
     println!("simulations: {worlds} worlds more, with {hours:.1} simulated hours, seeds {}..{next}", seeds.start);
-    error.into_inner().unwrap_or_default().map_or(Ok(()), Err)
+    error.into_inner().unwrap_or_default().map_or(Ok(failures), Err)
 }
 
-fn fuzz_for(time: Duration, totals: &mut CampaignTotals, path: &std::path::Path) -> Result<(), String> {
-    let targets = match fuzzing::targets(&root()) {
-        Ok(targets) => targets,
+fn fuzz_for(time: Duration) -> Result<usize, String> {
+    let fuzzers = match Fuzzers::build(&root()) {
+        Ok(fuzzers) => fuzzers,
         Err(why) => {
             println!("fuzzing is skipped: {why}");
-            return Ok(());
+            return Ok(0);
         }
     };
+    let targets = fuzzers.targets().map_err(|error| error.to_string())?;
     let each = time / u32::try_from(targets.len().max(1)).unwrap_or(1);
+    let mut failures = 0;
     for target in targets {
-        let inputs = totals.fuzzing.get(&target).map_or(0, |totals| totals.inputs);
-        let failure = fuzzing::fuzz(&root(), &target, each, &mut totals.fuzzing).map_err(|error| error.to_string())?;
-        let after = &totals.fuzzing[&target];
-        println!("fuzzing {target}: {} inputs more, {} edges", after.inputs - inputs, after.coverage);
-        failure.into_iter().for_each(|failure| add_failure(totals, failure));
-        save(totals, path)?;
+        let (run, failure) = fuzzing::fuzz(&fuzzers, &target, each).map_err(|error| error.to_string())?;
+        println!("fuzzing {target}: {} inputs more, {} edges, {} features", run.inputs, run.edges, run.features);
+        update(|all| all.fuzzing.entry(target).or_default().add(&run))?;
+        if let Some(failure) = failure {
+            failures += 1;
+            add_failure(failure)?;
+        }
     }
-    Ok(())
+    Ok(failures)
 }
 
-fn add_failure(totals: &mut CampaignTotals, failure: Failure) {
+fn soak_for(time: Duration) -> Result<usize, String> {
+    let (run, failure) = soaking::soak(&root(), time).map_err(|error| error.to_string())?;
+    update(|all| all.soak.add(&run))?;
+    failure.map_or(Ok(0), |failure| add_failure(failure).map(|()| 1))
+}
+
+fn add_failure(failure: Failure) -> Result<(), String> {
     println!("NEW FAILURE: {}\n    repeat: {}", failure.what, failure.repeat);
-    totals.failures.push(failure);
+    update(|all| all.failures.push(failure))
 }
 
-fn save(totals: &CampaignTotals, path: &std::path::Path) -> Result<(), String> {
-    totals.write(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// Prints the table, and writes it into the page of the campaign.
-fn print_table() -> Result<bool, String> {
-    let totals = CampaignTotals::read(&campaign_folder().join("totals.json")).map_err(|error| error.to_string())?;
-    let (table, page) = (totals.table(), root().join("docs/notes/campaign.md"));
-    let text = std::fs::read_to_string(&page).map_err(|error| error.to_string())?;
-    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.ok_or_else(|| format!("{} has no place for the table", page.display()))?;
-    std::fs::write(&page, format!("{before}{BEGIN}\n{table}{END}{after}")).map_err(|error| error.to_string())?;
-    println!("{table}");
+fn renew_seeds(targets: &[&str]) -> Result<bool, String> {
+    let fuzzers = Fuzzers::build(&root())?;
+    let targets = match targets {
+        [] => fuzzers.targets().map_err(|error| error.to_string())?,
+        named => named.iter().map(|target| (*target).to_owned()).collect(),
+    };
+    for target in targets {
+        let renewed = seeding::renew(&fuzzers, &target);
+        println!("{target}: {}", renewed.map_err(|error| format!("{target}: {error}"))?);
+    }
     Ok(true)
+}
+
+fn write_tables() -> Result<bool, String> {
+    let (totals, path) = (read_totals()?, root().join("docs/notes/campaign.md"));
+    let page = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    let page = page::with_tables(&page, &totals).ok_or_else(|| format!("{} has no tables", path.display()))?;
+    std::fs::write(&path, page).map_err(|error| error.to_string())?;
+    println!("{}\n{}", totals.table(), totals.fuzz_table());
+    Ok(true)
+}
+
+fn read_totals() -> Result<CampaignTotals, String> {
+    let path = totals_path();
+    CampaignTotals::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn update(change: impl FnOnce(&mut CampaignTotals)) -> Result<(), String> {
+    let path = totals_path();
+    CampaignTotals::update(&path, change).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn totals_path() -> PathBuf {
+    campaign_folder().join("totals.json")
 }
 
 /// Returns the folder of the repository. The campaign runs where it was built.
@@ -216,6 +249,4 @@ fn campaign_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-const BEGIN: &str = "<!-- totals: generated -->";
-const END: &str = "<!-- totals: end -->";
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);

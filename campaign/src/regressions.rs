@@ -1,4 +1,6 @@
 //! The list of worlds that have failed once. `cargo test` runs each of them again.
+//!
+//! A change of the simulation gives a seed another world, so each fix has a test of its own too.
 
 use std::{fs, io, path::Path};
 

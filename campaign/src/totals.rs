@@ -37,9 +37,11 @@ pub(crate) struct FuzzTotals {
     pub(crate) inputs: u64,
     pub(crate) cpu_hours: f64,
     /// The covered edges at the end of the last run.
-    pub(crate) coverage: u64,
-    /// The hours at which the coverage last grew.
-    pub(crate) grew_at: f64,
+    pub(crate) edges: u64,
+    /// The same with counts of their executions.
+    pub(crate) features: u64,
+    /// The number of inputs up to the last one with a new edge.
+    pub(crate) grew_at: u64,
 }
 
 /// The totals of the soak test.
@@ -49,6 +51,9 @@ pub(crate) struct SoakTotals {
     pub(crate) runs: u64,
     pub(crate) hours: f64,
     pub(crate) cpu_hours: f64,
+    pub(crate) acts: u64,
+    /// The largest growth of resident memory in one run.
+    pub(crate) growth_kib_max: u64,
 }
 
 /// A failure, with the command that repeats it.
@@ -71,22 +76,15 @@ impl CampaignTotals {
         }
     }
 
-    /// Replaces the file.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+    /// Changes the totals in the file. Another process may run another part of the campaign in the meantime.
+    pub(crate) fn update(path: &Path, change: impl FnOnce(&mut Self)) -> io::Result<()> {
+        let lock = fs::File::create(path.with_extension("lock"))?;
+        lock.lock()?;
+        let mut totals = Self::read(path)?;
+        change(&mut totals);
         let next = path.with_extension("json.next");
-        fs::write(&next, serde_json::to_string_pretty(self)? + "\n")?;
+        fs::write(&next, serde_json::to_string_pretty(&totals)? + "\n")?;
         fs::rename(next, path)
-    }
-
-    /// Adds a world.
-    pub(crate) fn add_world(&mut self, report: &WorldReport) {
-        let totals = &mut self.simulation;
-        totals.worlds += 1;
-        totals.simulated_hours += report.seconds / 3600.0;
-        totals.cpu_hours += report.cpu_seconds / 3600.0;
-        for (what, count) in &report.counts {
-            *totals.counts.entry(what.clone()).or_default() += count;
-        }
     }
 
     /// Returns the rows of the table in docs/notes/campaign.md.
@@ -117,9 +115,71 @@ impl CampaignTotals {
         row("fuzz inputs", grouped(inputs));
         row("CPU hours of fuzzing", format!("{fuzzed:.2}"));
         row("hours of soak", format!("{:.2}", self.soak.hours));
-        row("CPU hours of soak", format!("{:.2}", self.soak.cpu_hours));
+        row("CPU hours of soak, with its build", format!("{:.2}", self.soak.cpu_hours));
+        row("acts of its users, each with up to 60 calls or messages", grouped(self.soak.acts));
+        row("largest growth of resident memory, in KiB", grouped(self.soak.growth_kib_max));
         row("failures found", grouped(self.failures.len() as u64));
         table
+    }
+
+    /// Returns the rows of the table of fuzz targets.
+    pub(crate) fn fuzz_table(&self) -> String {
+        let head = "| target | inputs | edges | features | inputs since the last new edge | plateau |";
+        let mut table = format!("{head}\n|---|---:|---:|---:|---:|---|\n");
+        for (name, totals) in &self.fuzzing {
+            let [inputs, edges, features] = [totals.inputs, totals.edges, totals.features].map(grouped);
+            let (since, plateau) =
+                (grouped(totals.inputs_since_growth()), if totals.is_plateau() { "yes" } else { "no" });
+            _ = writeln!(table, "| `{name}` | {inputs} | {edges} | {features} | {since} | {plateau} |");
+        }
+        table
+    }
+}
+
+impl SimulationTotals {
+    /// Adds a world.
+    pub(crate) fn add_world(&mut self, report: &WorldReport) {
+        self.worlds += 1;
+        self.simulated_hours += report.seconds / 3600.0;
+        self.cpu_hours += report.cpu_seconds / 3600.0;
+        for (what, count) in &report.counts {
+            *self.counts.entry(what.clone()).or_default() += count;
+        }
+    }
+}
+
+impl SoakTotals {
+    /// Adds a run.
+    pub(crate) fn add(&mut self, run: &Self) {
+        self.runs += run.runs;
+        self.hours += run.hours;
+        self.cpu_hours += run.cpu_hours;
+        self.acts += run.acts;
+        self.growth_kib_max = self.growth_kib_max.max(run.growth_kib_max);
+    }
+}
+
+impl FuzzTotals {
+    /// Adds a run.
+    pub(crate) fn add(&mut self, run: &Self) {
+        if run.grew_at > 0 {
+            self.grew_at = self.inputs + run.grew_at;
+        }
+        self.inputs += run.inputs;
+        self.cpu_hours += run.cpu_hours;
+        // A crash while the corpus is read comes before the first count.
+        if run.edges > 0 {
+            (self.edges, self.features) = (run.edges, run.features);
+        }
+    }
+
+    fn inputs_since_growth(&self) -> u64 {
+        self.inputs.saturating_sub(self.grew_at)
+    }
+
+    /// Returns `true` if the last half of the inputs has found no new edge.
+    fn is_plateau(&self) -> bool {
+        self.inputs_since_growth() >= self.inputs / 2
     }
 }
 
@@ -145,18 +205,48 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("frpc-campaign-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder for the test");
         let path = folder.join("totals.json");
-        for run in 1..=3 {
-            let mut totals = CampaignTotals::read(&path).expect("totals");
+        for _ in 0..3 {
             let counts = [("calls".to_owned(), 500)].into();
             let report =
                 WorldReport { seed: 1, seconds: 1800.0, cpu_seconds: 1.0, counts, violations: Vec::new(), digest: 0 };
-            totals.add_world(&report);
-            totals.write(&path).expect("the file");
-            assert_eq!(totals.simulation.worlds, run);
+            CampaignTotals::update(&path, |totals| totals.simulation.add_world(&report)).expect("the file");
         }
         let table = CampaignTotals::read(&path).expect("totals").table();
+        assert!(table.contains("| simulated worlds | 3 |"), "{table}");
         assert!(table.contains("| simulated hours, with load and faults | 1.5 |"), "{table}");
         assert!(table.contains("| calls | 1,500 |"), "{table}");
         fs::remove_dir_all(folder).expect("the folder goes");
+    }
+
+    #[test]
+    fn runs_at_the_same_time_lose_nothing() {
+        let folder = std::env::temp_dir().join(format!("frpc-campaign-shared-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder for the test");
+        let path = folder.join("totals.json");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        CampaignTotals::update(&path, |totals| totals.soak.runs += 1).expect("the file");
+                    }
+                });
+            }
+        });
+        assert_eq!(CampaignTotals::read(&path).expect("totals").soak.runs, 200);
+        fs::remove_dir_all(folder).expect("the folder goes");
+    }
+
+    #[test]
+    fn a_plateau_is_half_of_the_inputs_without_a_new_edge() {
+        let mut totals = FuzzTotals::default();
+        totals.add(&FuzzTotals { inputs: 100, grew_at: 60, edges: 10, features: 20, cpu_hours: 1.0 });
+        assert!(!totals.is_plateau());
+        totals.add(&FuzzTotals { inputs: 20, edges: 10, features: 21, ..FuzzTotals::default() });
+        assert!(totals.is_plateau(), "60 of 120");
+        totals.add(&FuzzTotals { inputs: 50, grew_at: 1, edges: 11, features: 22, ..FuzzTotals::default() });
+        assert_eq!(totals.inputs_since_growth(), 49);
+        assert!(!totals.is_plateau());
+        let table = CampaignTotals { fuzzing: [("http".to_owned(), totals)].into(), ..Default::default() }.fuzz_table();
+        assert!(table.ends_with("| `http` | 170 | 11 | 22 | 49 | no |\n"), "{table}");
     }
 }

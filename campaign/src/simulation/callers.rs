@@ -14,6 +14,7 @@ use super::{
     defect::Defect,
     ledger::{CallOutcome, Ledger},
     message::{Order, message, parse_message},
+    wires::Wire,
 };
 
 /// A client of one node at another node.
@@ -23,6 +24,7 @@ pub(super) struct Caller {
     pub(super) ledger: Arc<Ledger>,
     /// The wire and both nodes.
     pub(super) name: Arc<str>,
+    pub(super) wire: Wire,
     pub(super) defect: Option<Defect>,
     /// The mean pause between calls.
     pub(super) pause: Duration,
@@ -34,6 +36,13 @@ enum Method {
     Count,
     Gather,
     Chat,
+}
+
+impl Method {
+    /// Returns the method with most streams. `Chat` answers each request before it reads the next.
+    fn duplex(wire: Wire) -> Self {
+        if wire.is_full_duplex() { Self::Chat } else { Self::Gather }
+    }
 }
 
 /// One call, drawn before it is made.
@@ -57,7 +66,7 @@ impl Caller {
         while self.ledger.elapsed() < end {
             let burst = if fastrand::u8(..10) == 0 { 8 } else { 1 };
             for _ in 0..burst {
-                let (caller, plan) = (self.clone(), CallPlan::draw());
+                let (caller, plan) = (self.clone(), CallPlan::draw(self.wire));
                 calls.spawn(async move { caller.call(plan).await });
             }
             sleep(self.pause.mul_f64(2.0 * fastrand::f64())).await;
@@ -89,7 +98,7 @@ impl Caller {
                 return;
             }
         }
-        for method in [Method::Chat, Method::Count] {
+        for method in [Method::duplex(self.wire), Method::Count] {
             let outcome = self.call(plan(method, 50, 50_000)).await;
             if !matches!(outcome, CallOutcome::Answered) {
                 self.ledger.violate(format!("{}: a healed channel fails: {outcome:?}", self.name));
@@ -201,12 +210,12 @@ impl Caller {
 }
 
 impl CallPlan {
-    fn draw() -> Self {
+    fn draw(wire: Wire) -> Self {
         let method = match fastrand::u8(..10) {
             0..6 => Method::Say,
             6 | 7 => Method::Count,
             8 => Method::Gather,
-            _ => Method::Chat,
+            _ => Method::duplex(wire),
         };
         let len = || match fastrand::u8(..20) {
             0 => fastrand::usize(..150_000),

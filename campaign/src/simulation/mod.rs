@@ -1,7 +1,8 @@
 //! A world of nodes in virtual time: servers, channels, publishers and subscribers, and a checker of all that they see.
 //!
 //! ```text
-//!   mod         the world: nodes, wires, phases
+//!   mod         the world: nodes, phases
+//!   wires       the protocols of channels
 //!   callers     random calls;  publishing: messages;  chaos: faults;  service: the handlers
 //!   ledger      the checker;  defect: deliberate defects for it
 //!   message     texts whose changes are found
@@ -14,16 +15,14 @@ mod ledger;
 mod message;
 mod publishing;
 mod service;
+mod wires;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use frisbee_pubsub::{Broker, ClientRouter};
-use frpc::{
-    Channel, ChannelBuilder, Config, ConnectError, ConnectSettings, Connected, Server, Transport, Unimplemented,
-};
-use frpc_http::{ClientSettings, Http, HttpSettings};
+use frpc::{Channel, Config, Server, Unimplemented};
+use frpc_http::{Http, HttpSettings};
 use frpc_sim::{SimNetwork, SimServer};
-use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use support::calls::{TestClient, TestServer};
 use tokio::{runtime, task::JoinSet, time::sleep};
@@ -32,10 +31,11 @@ pub(crate) use self::defect::Defect;
 use self::{
     callers::Caller,
     chaos::Chaos,
-    defect::{DefectLayer, DefectiveStream},
+    defect::DefectLayer,
     ledger::Ledger,
     publishing::Party,
     service::OrderService,
+    wires::{NodeDialer, Wire},
 };
 use crate::{deterministic, memory};
 
@@ -177,12 +177,12 @@ impl World {
         let mut publishers = Vec::new();
         for number in 0..channels {
             // The first channels share the broker of one node.
-            let is_frisbee = number < 2 || fastrand::bool();
+            let wire = if number < 2 { Wire::Frisbee } else { Wire::draw() };
             let target = if number < 2 { 0 } else { fastrand::usize(..self.servers.len()) };
             let inbox = frisbee_pubsub::Client::builder().router();
             let client = inbox.client();
-            let Some(caller) = self.connect(number, target, is_frisbee, inbox).await else { continue };
-            if is_frisbee && target == 0 {
+            let Some(caller) = self.connect(number, target, wire, inbox).await else { continue };
+            if wire.has_packets() && target == 0 {
                 for _ in 0..fastrand::usize(1..4) {
                     party.subscribe(&client).await;
                 }
@@ -211,18 +211,14 @@ impl World {
         WorldReport { seed, seconds, cpu_seconds: 0.0, counts, violations, digest }
     }
 
-    async fn connect(&self, number: usize, target: usize, is_frisbee: bool, inbox: ClientRouter) -> Option<Caller> {
-        let (name, wire) = (self.servers[target].name(), if is_frisbee { "frisbee" } else { "grpc" });
+    async fn connect(&self, number: usize, target: usize, wire: Wire, inbox: ClientRouter) -> Option<Caller> {
+        let name = self.servers[target].name();
         let mut builder = Channel::builder().config(self.plan.config.clone());
         if matches!(self.defect, Some(Defect::ClaimsNotSent | Defect::Hangs)) {
             builder = builder.layer(DefectLayer(self.defect));
         }
-        let dialer = NodeDialer { network: self.network.clone(), defect: self.defect };
-        let channel = match is_frisbee {
-            true => builder.router(inbox).transport(dialer).connect(format!("node://{name}")).await,
-            false => self.with_grpc(builder, name, dialer).connect(format!("grpc://{name}")).await,
-        };
-        let name: Arc<str> = format!("channel {number} over {wire} to {name}").into();
+        let channel = wire.connect(builder, inbox, name, NodeDialer::new(&self.network, self.defect)).await;
+        let name: Arc<str> = format!("channel {number} over {wire:?} to {name}").into();
         let channel = match channel {
             Ok(channel) => channel,
             Err(error) => {
@@ -231,26 +227,12 @@ impl World {
             }
         };
         let (ledger, defect, pause) = (self.ledger.clone(), self.defect, self.plan.call_pause);
-        Some(Caller { client: TestClient::new(channel), ledger, name, defect, pause })
-    }
-
-    fn with_grpc(&self, builder: ChannelBuilder, name: &str, dialer: NodeDialer) -> ChannelBuilder {
-        let settings = ClientSettings {
-            // A half-open connection shows by this only.
-            keepalive_interval: Some(Duration::from_secs(10)),
-            keepalive_timeout: Duration::from_secs(5),
-            stream_window: if fastrand::bool() { 64 << 10 } else { 2 << 20 },
-            ..ClientSettings::default()
-        };
-        let name = name.to_owned();
-        builder.transport(frpc_http::Client::new().settings(settings).connector(move || {
-            let (dialer, name) = (dialer.clone(), name.clone());
-            async move { dialer.dial(&name).await }
-        }))
+        Some(Caller { client: TestClient::new(channel), ledger, name, wire, defect, pause })
     }
 
     /// Checks each channel without faults: calls, credits, and the resources of servers.
     async fn prove_health(&self, callers: &[Caller], party: &Party) {
+        party.catch_up();
         for caller in callers {
             caller.prove_healthy().await;
         }
@@ -260,9 +242,11 @@ impl World {
         for server in &self.servers {
             let Some(metrics) = server.inspect(Server::metrics) else { continue };
             let (name, here) = (server.name(), format!(" to {}", server.name()));
-            let channels = callers.iter().filter(|caller| caller.name.ends_with(&here)).count();
+            let here: Vec<_> = callers.iter().filter(|caller| caller.name.ends_with(&here)).collect();
+            let channels = here.len();
             // Channels over HTTP/2 open more connections for more calls than the server allows on one.
-            let has_several = self.plan.http.streams_max < HttpSettings::default().streams_max;
+            let is_small = self.plan.http.streams_max < HttpSettings::default().streams_max;
+            let has_several = is_small || here.iter().any(|caller| caller.wire == Wire::Http1);
             let is_over = !has_several && metrics.connections > channels;
             if metrics.handlers > 0 || metrics.outbox_len > 0 || is_over {
                 let (handlers, outbox_len, open) = (metrics.handlers, metrics.outbox_len, metrics.connections);
@@ -288,34 +272,6 @@ impl World {
         if left > 0 {
             self.ledger.violate(format!("{left} tasks are left after the end of all servers and channels"));
         }
-    }
-}
-
-/// Dials nodes.
-#[derive(Clone)]
-struct NodeDialer {
-    network: SimNetwork,
-    defect: Option<Defect>,
-}
-
-impl NodeDialer {
-    async fn dial(&self, name: &str) -> std::io::Result<DefectiveStream> {
-        self.network.dial(name).await.map(|stream| DefectiveStream::new(stream, self.defect))
-    }
-}
-
-impl Transport for NodeDialer {
-    fn schemes(&self) -> &[&str] {
-        &["node"]
-    }
-
-    fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
-        let dialer = self.clone();
-        Box::pin(async move {
-            let name = url.trim_start_matches("node://");
-            let stream = frpc::client::connect(&url, &settings, || dialer.dial(name)).await?;
-            Ok(Connected::Frisbee(Box::new(stream)))
-        })
     }
 }
 

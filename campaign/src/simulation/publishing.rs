@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,6 +30,8 @@ pub(super) struct Party {
     subscribers: Mutex<Vec<Arc<Mutex<Seen>>>>,
     subjects: u64,
     name: String,
+    /// `true` once slow subscribers read without pauses, so that their queues become empty.
+    is_over: AtomicBool,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -57,6 +62,7 @@ impl Party {
             subscribers: Mutex::default(),
             subjects,
             name,
+            is_over: AtomicBool::new(false),
             tasks: Mutex::default(),
         })
     }
@@ -91,7 +97,7 @@ impl Party {
             for _ in 0..times {
                 self.note(&mut lock(&seen), &event);
             }
-            if !pace.is_zero() {
+            if !pace.is_zero() && !self.is_over.load(Ordering::Relaxed) {
                 sleep(pace).await;
             }
         }
@@ -150,6 +156,11 @@ impl Party {
             self.ledger.count("published", 1);
             sleep(Duration::from_millis(fastrand::u64(..150))).await;
         }
+    }
+
+    /// Lets slow subscribers catch up after the last message.
+    pub(super) fn catch_up(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Checks the account of each subscription, after the last message has had the time to arrive.
