@@ -68,7 +68,7 @@ impl DynamicSchema {
         Ok(())
     }
 
-    /// Adds encoded files, such as those from server reflection. See [`add_set`](Self::add_set).
+    /// Adds encoded files, such as the answers of server reflection. See [`add_set`](Self::add_set).
     pub fn add_files(&mut self, files: impl IntoIterator<Item = Vec<u8>>) -> Result<(), DynamicSchemaError> {
         self.add_set(&EncodedFiles { file: files.into_iter().collect() }.encode_to_vec())
     }
