@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::{Role, WebSocket};
 
-    /// Writes as much as possible before each read, in one task, as a connection of frisbee does.
+    /// Writes until the stream is full before each read, in one task, as a connection of frisbee does.
     async fn exchange(mut stream: WebSocketStream, len: usize) {
         let (mut sent, mut received) = (0, 0);
         let chunk = vec![7; WRITTEN_LEN_MAX];
