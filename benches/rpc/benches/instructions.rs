@@ -29,7 +29,7 @@ use tokio::runtime::Runtime;
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Serving::start, config = at_most(7_600, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_640, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_670, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving

@@ -23,6 +23,10 @@ use frpc_services::{
 };
 use support::calls::{TestServer, TestService};
 
+/// The file of the test service, and its imports.
+const TEST_FILES: [&str; 4] =
+    ["test.proto", "google/api/annotations.proto", "google/api/http.proto", "google/protobuf/descriptor.proto"];
+
 fn services() -> Vec<BoxService> {
     vec![
         Reflection::v1().into(),
@@ -94,7 +98,7 @@ fn files_are_found_by_all_their_symbols() {
         (services(), async move |channel| {
             for symbol in ["calls.Test", "calls.Test.Say", "calls.Words", "calls.Words.text"] {
                 let files = Asking::new(&channel).await.files(FileContainingSymbol(symbol.to_owned())).await;
-                assert_eq!(files, ["test.proto"], "{symbol}");
+                assert_eq!(files, TEST_FILES, "{symbol}");
             }
             for symbol in [
                 "shelf.v1.Shelf",
@@ -165,7 +169,7 @@ fn unknown_symbols_are_answered_and_the_stream_continues() {
             ] {
                 assert_eq!(asking.error(question).await, (not_found, message.to_owned()));
             }
-            assert_eq!(asking.files(FileContainingSymbol("calls.Test".to_owned())).await, ["test.proto"]);
+            assert_eq!(asking.files(FileContainingSymbol("calls.Test".to_owned())).await, TEST_FILES);
         })
     });
 }
