@@ -28,6 +28,7 @@ mod share;
 mod streams;
 mod transmit;
 
+#[cfg(feature = "tokio")]
 pub(crate) use self::bulk::PIECED_LEN_MIN;
 pub use self::{
     connection::{Connection, InputEvent, PEER_INDUCED_LEN_MAX, Role},
