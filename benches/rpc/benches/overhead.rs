@@ -41,7 +41,7 @@ const CASES: [Case; 11] = [
     Case { name: "metrics, gRPC channel, 1 call in flight", start: |on| grpc_channel(1, on), limit: 200.0 },
     Case { name: "metrics, gRPC channel, 10 calls in flight", start: |on| grpc_channel(10, on), limit: 200.0 },
     Case { name: "trace context, both sides", start: |on| traced(connected, on), limit: 3_600.0 },
-    Case { name: "trace context, both sides of gRPC", start: |on| traced(connected_by_grpc, on), limit: 9_700.0 },
+    Case { name: "trace context, both sides of gRPC", start: |on| traced(connected_by_grpc, on), limit: 9_900.0 },
 ];
 
 fn main() -> ExitCode {
