@@ -177,8 +177,8 @@ fn ids_of(header: Header) -> (bool, u16) {
     (header.kind() == FrameKind::Stream, header.id)
 }
 
-/// The smallest content to be cut. Smaller ones fit about one write.
-pub(crate) const PIECED_LEN_MIN: usize = 64 * 1024;
+/// The smallest content to be cut, in bytes. Smaller ones fit about one write.
+pub const PIECED_LEN_MIN: usize = 64 * 1024;
 /// The length of a piece without its header.
 const PIECE_LEN: usize = 32 * 1024;
 /// The time for which contents are cut after another frame was sent.

@@ -28,9 +28,8 @@ mod share;
 mod streams;
 mod transmit;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::bulk::PIECED_LEN_MIN;
 pub use self::{
+    bulk::PIECED_LEN_MIN,
     connection::{Connection, InputEvent, PEER_INDUCED_LEN_MAX, Role},
     control::{Control, GoAway},
     counters::Counters,

@@ -77,8 +77,7 @@ impl Connection {
     }
 
     /// Returns `true` if the outbox is at most half full, for a content of `len` bytes.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn is_half_empty_for(&self, len: usize) -> bool {
+    pub fn is_half_empty_for(&self, len: usize) -> bool {
         self.writing.queued_len_for(len) <= self.writing.len_max / 2
     }
 
