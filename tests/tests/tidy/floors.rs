@@ -285,7 +285,7 @@ fn listed(houses: &[House]) -> String {
         block += &format!("{}\n", house.krate);
         for (floor, names) in house.floors.iter().enumerate().rev() {
             let names: Vec<_> = names.iter().map(|module| name(module)).collect();
-            block += &format!("  {floor}  {}\n", names.join(" · "));
+            block += &format!("  {floor}  {}\n", names.join(", "));
         }
     }
     block + "```\n"
@@ -293,7 +293,7 @@ fn listed(houses: &[House]) -> String {
 
 #[test]
 fn floors_are_listed_with_the_highest_first() {
-    assert_eq!(listed(&[MADE_UP]), "```text\nmade-up\n  1  ground · cellar::stairs\n  0  cellar\n```\n");
+    assert_eq!(listed(&[MADE_UP]), "```text\nmade-up\n  1  ground, cellar::stairs\n  0  cellar\n```\n");
 }
 
 /// Reads the sources of one of our crates.
