@@ -51,8 +51,8 @@ fn fleet_client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_250, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(3_990, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_200, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(3_950, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving

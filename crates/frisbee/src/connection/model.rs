@@ -10,7 +10,7 @@ use crate::{
     proto::{self, Role, Transmit},
 };
 
-/// A connection whose writes are those of the model.
+/// A connection with the writes of a model.
 pub struct ConnectionModel {
     shared: Arc<ConnectionShared>,
     batch: Transmit,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::{CloseReason, Operation, Packet};
 
-    /// Checks all orders with at most two switches of a thread that could go on.
+    /// Checks all orders with at most two switches of running threads.
     fn check(model: impl Fn() + Send + Sync + 'static) {
         let runtime = runtime::Builder::new_current_thread().build().unwrap();
         let _entered = runtime.enter();
@@ -69,7 +69,7 @@ mod tests {
         builder.check(model);
     }
 
-    /// Returns a connection whose outbox is full with one packet.
+    /// Returns a connection with room for one packet in its outbox.
     fn narrow() -> ConnectionModel {
         ConnectionModel::new(Config { outbox_len_max: 1, ..Config::default() })
     }

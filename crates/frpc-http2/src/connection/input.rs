@@ -118,15 +118,14 @@ impl Connection {
 
     /// Checks the next bytes of the preface, so another protocol is detected by its first byte.
     fn receive_preface(&mut self, input: &[u8]) -> Result<usize, ConnectionError> {
-        if self.preface_left == 0 {
-            return Ok(0);
+        let (mut len, start) = (0, PREFACE.len() - usize::from(self.preface_left));
+        for (byte, expected) in input.iter().zip(&PREFACE[start..]) {
+            if byte != expected {
+                return Err(ConnectionError::protocol("the connection does not begin with the preface of HTTP/2"));
+            }
+            self.preface_left -= 1;
+            len += 1;
         }
-        let len = self.preface_left.min(input.len());
-        let start = PREFACE.len() - self.preface_left;
-        if input[..len] != PREFACE[start..start + len] {
-            return Err(ConnectionError::protocol("the connection does not begin with the preface of HTTP/2"));
-        }
-        self.preface_left -= len;
         // A partial preface leaves no whole frame in the input.
         Ok(len)
     }

@@ -33,7 +33,7 @@ use self::{
 };
 use crate::{
     ConnectionError, ErrorCode, Field, Head, Settings, StreamError,
-    frame::{FrameCounters, PREFACE, put_goaway, put_settings, put_window_update, setting},
+    frame::{FrameCounters, PREFACE, PREFACE_LEN, put_goaway, put_settings, put_window_update, setting},
     settings::{FRAME_LEN_MIN, INITIAL_WINDOW},
 };
 
@@ -201,7 +201,7 @@ pub struct Connection {
     /// The last time passed by the driver.
     now: Instant,
     /// Bytes of the client's preface still expected.
-    preface_left: usize,
+    preface_left: u8,
     /// The time for the peer's preface and SETTINGS, until these have arrived.
     handshake_due: Option<Instant>,
     /// The initial window of new streams: that of the protocol counts until the peer has acknowledged ours.
@@ -272,7 +272,7 @@ impl Connection {
             role,
             state: ConnectionState::Open,
             now,
-            preface_left: if role == Role::Server { PREFACE.len() } else { 0 },
+            preface_left: if role == Role::Server { PREFACE_LEN } else { 0 },
             handshake_due: Some(now + settings.handshake_timeout),
             own_window: initial.max(settings.stream_window.into()),
             peer,
@@ -458,7 +458,7 @@ impl Connection {
 
     /// Frees the cache and spare capacity. Drivers call it on idle connections; the next exchange allocates again.
     ///
-    /// A server without streams holds about 2 KiB afterwards, with the fields of usual gRPC requests and responses.
+    /// A server without streams holds less than 2 KiB afterwards, with the fields of usual gRPC requests and responses.
     pub fn shrink(&mut self) {
         self.decoder.shrink();
         self.encoder.shrink();

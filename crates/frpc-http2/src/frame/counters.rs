@@ -1,4 +1,4 @@
-//! Counters of frames, and the buffer that counts what is written into it.
+//! Counters of frames, and the buffer for written frames, with a count of each.
 
 use std::{
     ops::{Deref, DerefMut},

@@ -13,7 +13,8 @@ pub(crate) use encode::{
 pub(crate) use payload::{Setting, block_fragment, parse_goaway, parse_increment, parse_settings, parse_u32, unpad};
 
 /// The bytes that a client sends first.
-pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8; PREFACE_LEN as usize] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE_LEN: u8 = 24;
 
 /// Bytes of a frame header.
 pub(crate) const HEADER_LEN: usize = 9;

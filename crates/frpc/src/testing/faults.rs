@@ -56,19 +56,19 @@ pub struct FaultInjector {
 /// Fields may be added, so `..FaultRates::default()` belongs at the end of a literal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultRates {
-    /// The share of calls that start late.
+    /// The share of calls with a late start.
     pub delayed: f64,
     /// The range of the delay. Default: 10 ms to 1 s.
     pub delay: RangeInclusive<Duration>,
-    /// The share of calls that fail without being executed.
+    /// The share of failed calls without an execution.
     pub failed: f64,
     /// The code of these calls and of cut streams. Default: [`Code::Unavailable`].
     pub code: Code,
     /// The share of calls lost before they are executed. The caller waits until its deadline.
     pub lost_requests: f64,
-    /// The share of calls that are executed, and whose answer is lost.
+    /// The share of executed calls with a lost answer.
     pub lost_answers: f64,
-    /// The share of streams that are cut: the stream of answers, or else the stream of requests.
+    /// The share of cut streams: the stream of answers, or else the stream of requests.
     pub cut: f64,
     /// The number of messages before the cut. Default: 0 to 10.
     pub cut_after: RangeInclusive<u64>,
@@ -93,13 +93,13 @@ impl Default for FaultRates {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FaultCounts {
-    /// Calls that started late.
+    /// Calls with a late start.
     pub delayed: u64,
-    /// Calls that failed without being executed.
+    /// Failed calls without an execution.
     pub failed: u64,
-    /// Calls that were lost before they were executed.
+    /// Calls lost before their execution.
     pub lost_requests: u64,
-    /// Executed calls whose answer was lost.
+    /// Executed calls with a lost answer.
     pub lost_answers: u64,
     /// Cut streams.
     pub cut: u64,
@@ -252,7 +252,7 @@ impl Layer for FaultInjector {
     }
 }
 
-/// A stream that fails after some messages.
+/// A stream with a failure after some messages.
 struct CutStream {
     messages: Streaming<Bytes>,
     /// The number of messages before the cut. `None` after it.
