@@ -628,18 +628,18 @@ fn servers_in_the_zone_of_the_channel_are_preferred() {
         let target = Target::endpoints(endpoints).unwrap();
         let client = TestClient::new(quiet_channel().fleet(fleet).connect(target).await.unwrap());
         tokio::time::sleep(20 * SECOND).await;
-        for _ in 0..40 {
+        for _ in 0..400 {
             ask(&client, "hi").await.unwrap();
         }
         let counts = servers.each_ref().map(Replica::calls);
-        assert!(counts[1] > 10 && counts[2] > 10 && counts[0] + counts[3] == 0, "{counts:?}");
+        assert!(counts[1] > 100 && counts[2] > 100 && counts[0] + counts[3] == 0, "{counts:?}");
         servers[1].kill().await;
         servers[2].kill().await;
-        for _ in 0..40 {
+        for _ in 0..400 {
             ask(&client, "hi").await.unwrap();
         }
         let counts = servers.each_ref().map(Replica::calls);
-        assert!(counts[0] > 10 && counts[3] > 10, "{counts:?}");
+        assert!(counts[0] > 100 && counts[3] > 100, "{counts:?}");
     });
 }
 
