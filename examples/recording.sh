@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${CARGO_TARGET_DIR:-target}/debug
 [ -x "$bin/recording" ] || cargo build --quiet -p examples --bin recording
-[ -x "$bin/frpc" ] || cargo build --quiet -p frpc-cli --bin frpc
+[ -x "$bin/frpc" ] || cargo build --quiet -p frisbee-rpc-cli --bin frpc
 files=$(mktemp -d)
 server=
 trap 'kill $server 2>/dev/null || true; rm -rf "$files"' EXIT

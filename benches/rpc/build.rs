@@ -1,4 +1,4 @@
-//! Compiles one schema for both contenders. They share the messages, which frpc-build makes.
+//! Compiles one schema for both contenders. They share the messages, which frisbee-rpc-build makes.
 
 use std::{env, error::Error, fs, path::Path};
 

@@ -1,5 +1,5 @@
 // A live chart of the server's load and a chat. Both are streams on the same connection.
-import { createChannel, createClient, RpcError } from "@frisbee/frpc";
+import { createChannel, createClient, RpcError } from "frisbee-rpc";
 import { Board, type Line, type Sample } from "./gen/browser_pb.js";
 
 function element<T extends HTMLElement>(id: string): T {

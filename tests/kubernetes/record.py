@@ -1,4 +1,4 @@
-"""Records what a real API server answers to lists and watches of EndpointSlices, for the tests of frpc-kubernetes.
+"""Records what a real API server answers to lists and watches of EndpointSlices, for the tests of frisbee-rpc-kubernetes.
 
 Usage: record.py URL TOKEN FOLDER [VERSION]
 

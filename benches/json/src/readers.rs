@@ -32,17 +32,17 @@ pub fn all<T: Params>() -> [Named<T>; 9] {
 
 const LIMITS: MessageLimits = MessageLimits { depth_max: 100, batch_len_max: 100, message_len_max: 4 << 20 };
 
-/// Reads like frpc-jsonrpc: finds the arguments with its own scanner, and parses each of them with serde_json.
+/// Reads like frisbee-rpc-jsonrpc: finds the arguments with its own scanner, and parses each of them with serde_json.
 fn ours<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     by_scanner(bytes, T::one_by_one)
 }
 
-/// Finds the arguments like frpc-jsonrpc, and parses all of them together with serde_json.
+/// Finds the arguments like frisbee-rpc-jsonrpc, and parses all of them together with serde_json.
 fn ours_with_serde<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     by_scanner(bytes, |params| serde_json::from_str(params).ok())
 }
 
-/// Finds the arguments like frpc-jsonrpc, and parses all of them together with sonic-rs.
+/// Finds the arguments like frisbee-rpc-jsonrpc, and parses all of them together with sonic-rs.
 fn ours_with_sonic<T: Params>(bytes: &[u8]) -> Option<(usize, T)> {
     by_scanner(bytes, |params| sonic_rs::from_str(params).ok())
 }

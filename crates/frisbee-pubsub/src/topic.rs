@@ -31,7 +31,7 @@ impl<M: prost::Message + Default> Payload for M {
 
 /// A pattern of subjects with one type of message.
 ///
-/// `frpc-build` generates constants of this type (`.topic("shop.OrderCreated", "orders.*.created")`).
+/// `frisbee-rpc-build` generates constants of this type (`.topic("shop.OrderCreated", "orders.*.created")`).
 ///
 /// ```
 /// use std::error::Error;

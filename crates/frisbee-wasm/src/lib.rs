@@ -2,7 +2,7 @@
 //!
 //! The timers and tasks of tokio need a clock and a thread, and this target has neither. frisbee and fRPC use this crate
 //! under the name `tokio` there: the modules without a runtime come from tokio, timers run on `setTimeout`, and tasks
-//! in the event loop of the browser. Applications use `frpc` and `frpc-websocket` instead of this crate.
+//! in the event loop of the browser. Applications use `frisbee-rpc` and `frisbee-rpc-websocket` instead of this crate.
 //!
 //! On other targets the crate is empty.
 #![cfg(target_family = "wasm")]

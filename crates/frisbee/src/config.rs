@@ -41,11 +41,11 @@ pub struct Config {
     /// One packet, or one call of [`try_send_frames`], may exceed the limit. [`set_outbox`] changes the limit and the
     /// policy for one connection. While replies of this many bytes are queued, no handler starts, and handlers in place
     /// pause, until the peer reads. Contents of 64 KiB and more have a separate limit of the same size if smaller
-    /// packets may [overtake](https://docs.rs/frisbee/latest/frisbee/enum.SendOrder.html) them; replies may exceed it
+    /// packets may [overtake](https://docs.rs/frisbee-net/latest/frisbee/enum.SendOrder.html) them; replies may exceed it
     /// by one content of the largest size.
     ///
-    /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
-    /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
+    /// [`try_send_frames`]: https://docs.rs/frisbee-net/latest/frisbee/struct.Connection.html#method.try_send_frames
+    /// [`set_outbox`]: https://docs.rs/frisbee-net/latest/frisbee/struct.Connection.html#method.set_outbox
     pub outbox_len_max: usize,
     /// The number of packets waiting for a handler at which reading pauses. Default 1024.
     ///
@@ -54,7 +54,7 @@ pub struct Config {
     /// instead. If this side awaits answers from the peer, these come after the waiting packets; then
     /// [`Config::handlers_len_max`] bounds the packets.
     ///
-    /// [how long peers wait]: https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.packet_timeout
+    /// [how long peers wait]: https://docs.rs/frisbee-net/latest/frisbee/trait.Router.html#method.packet_timeout
     pub backlog_max: usize,
     /// Bytes of packets waiting for a handler at which reading pauses, as for [`Config::backlog_max`]. Default 1
     /// MiB.
@@ -68,13 +68,13 @@ pub struct Config {
     /// Each packet counts as its content plus 64 bytes, until its handler ends. At the limit, further packets
     /// wait. A packet of any length gets its handler if no other handler runs. While this side awaits answers from
     /// the peer, waiting packets count too, and a packet above the limit is refused as
-    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.RefusalReason.html).
+    /// [`Busy`](https://docs.rs/frisbee-net/latest/frisbee/enum.RefusalReason.html).
     pub handlers_len_max: usize,
     /// The time without progress after which waiting packets are refused, to break a deadlock. Default 500 ms.
     ///
     /// A deadlock is possible if at least as many answers are outstanding as handlers are running: both sides may
     /// be waiting for each other. If then no handler ends and no answer arrives for this time, waiting packets are
-    /// refused as [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.RefusalReason.html). A longer time spares
+    /// refused as [`Busy`](https://docs.rs/frisbee-net/latest/frisbee/enum.RefusalReason.html). A longer time spares
     /// packets queued after handlers with slow calls to the peer, and prolongs real deadlocks.
     pub handlers_stall_max: Duration,
     /// The number of streams of this connection, including ended streams with a live handle. Default 1024. Further
@@ -109,7 +109,7 @@ pub struct Config {
     /// The number of streams from the peer that may wait for [`accept_stream`]. Default 0: new streams are
     /// refused, like in the Go implementation without a stream handler.
     ///
-    /// [`accept_stream`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.accept_stream
+    /// [`accept_stream`]: https://docs.rs/frisbee-net/latest/frisbee/struct.Connection.html#method.accept_stream
     pub accept_backlog: usize,
     /// The number of control packets a peer may send in one burst. Default 1000.
     ///

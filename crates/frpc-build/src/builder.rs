@@ -36,7 +36,7 @@ pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), Error> {
 /// Returns the default options for code generation.
 pub fn configure() -> Builder {
     let mut config = prost_build::Config::new();
-    // frpc-build maps the well-known types by name. prost would also map all packages below `google.protobuf`.
+    // frisbee-rpc-build maps the well-known types by name. prost would also map all packages below `google.protobuf`.
     config.prost_path("::frpc::prost").compile_well_known_types();
     Builder {
         config,
@@ -163,7 +163,7 @@ impl Builder {
     /// `paths::order::LINE_ITEM` for `Order.line_item`. Generate the target of an [`extern_path`](Self::extern_path)
     /// with the same setting.
     ///
-    /// [field masks]: https://docs.rs/frpc/latest/frpc/field_mask/index.html
+    /// [field masks]: https://docs.rs/frisbee-rpc/latest/frpc/field_mask/index.html
     pub fn field_masks(mut self, enable: bool) -> Self {
         self.has_field_masks = enable;
         self
@@ -174,7 +174,7 @@ impl Builder {
     /// It applies to unary methods as in AIP-158: the request has `page_size` and `page_token`, and the response has
     /// `next_page_token` and a list of messages or strings. That is the field with number 1, or the only list.
     ///
-    /// [streams]: https://docs.rs/frpc/latest/frpc/pages/index.html
+    /// [streams]: https://docs.rs/frisbee-rpc/latest/frpc/pages/index.html
     pub fn pages(mut self, enable: bool) -> Self {
         self.has_pages = enable;
         self
@@ -237,7 +237,7 @@ impl Builder {
     /// The messages are still prost structs. Use [`manual`](crate::manual) for services without a proto file and with
     /// messages of any type.
     ///
-    /// [`Codec`]: https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html
+    /// [`Codec`]: https://docs.rs/frisbee-rpc/latest/frpc/codec/trait.Codec.html
     pub fn codec_path(mut self, path: impl Into<String>) -> Self {
         self.codec_path = Some(path.into());
         self
@@ -272,7 +272,7 @@ impl Builder {
     /// delete to accept it. All other changes are written into the file.
     ///
     /// Plain peers, such as those in Go, identify methods, fields and values by position. Binaries built before by
-    /// frpc-build identify a method by its path. For a message with a changed layout, they and new binaries use
+    /// frisbee-rpc-build identify a method by its path. For a message with a changed layout, they and new binaries use
     /// protobuf, which identifies fields and values by number.
     ///
     /// | change | plain peers | binaries built before |
@@ -323,8 +323,8 @@ impl Builder {
         self
     }
 
-    /// Uses a package or type generated elsewhere by frpc-build: `.extern_path(".shop", "::shop_protos::shop")`. No
-    /// code is generated for it here, including its services.
+    /// Uses a package or type generated elsewhere by frisbee-rpc-build: `.extern_path(".shop", "::shop_protos::shop")`.
+    /// No code is generated for it here, including its services.
     pub fn extern_path(mut self, proto_path: impl Into<String>, rust_path: impl Into<String>) -> Self {
         let (proto_path, rust_path) = (proto_path.into(), rust_path.into());
         self.config.extern_path(&proto_path, &rust_path);

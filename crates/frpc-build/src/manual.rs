@@ -23,7 +23,7 @@
 //! Each service gets a file of its own with the same items as a service from a proto file: the trait, the server and
 //! the client. The crate includes the file in a module: `frpc::include_proto!("json.helloworld.Greeter")`.
 //!
-//! [`Codec`]: https://docs.rs/frpc/latest/frpc/codec/trait.Codec.html
+//! [`Codec`]: https://docs.rs/frisbee-rpc/latest/frpc/codec/trait.Codec.html
 
 use std::{env, path::PathBuf};
 

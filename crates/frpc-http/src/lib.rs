@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 #[cfg(not(any(feature = "http2", feature = "hyper-http2")))]
-compile_error!("enable the feature `http2` of frpc-http, or `hyper-http2` for the HTTP/2 of hyper");
+compile_error!("enable the feature `http2` of frisbee-rpc-http, or `hyper-http2` for the HTTP/2 of hyper");
 
 mod activity;
 mod alarm;

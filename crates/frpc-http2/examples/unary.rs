@@ -3,7 +3,7 @@
 //! Callgrind counts the instructions of one side. Two runs with different numbers of exchanges give the cost of one:
 //!
 //! ```text
-//! cargo build --release -p frpc-http2 --example unary
+//! cargo build --release -p frisbee-rpc-http2 --example unary
 //! valgrind --tool=callgrind --toggle-collect='*answer_requests*' target/release/examples/unary 1000 1
 //! valgrind --tool=callgrind --toggle-collect='*send_requests*' --toggle-collect='*read_responses*' target/release/examples/unary 1000 1
 //! ```

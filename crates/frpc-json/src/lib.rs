@@ -1,6 +1,7 @@
 //! The JSON text of frpc: tokens, strings, numbers and base64, for untrusted input.
 //!
-//! [`Scanner`] is the tokenizer. `frpc` builds the JSON mapping of proto3 on it, and `frpc-jsonrpc` its messages.
+//! [`Scanner`] is the tokenizer. `frisbee-rpc` builds the JSON mapping of proto3 on it, and `frisbee-rpc-jsonrpc` its
+//! messages.
 //!
 //! ```
 //! use frpc_json::{DEPTH_MAX, Scanner, SyntaxError};

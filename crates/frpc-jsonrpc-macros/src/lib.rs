@@ -1,4 +1,5 @@
-//! The procedural macros of `frpc-jsonrpc`, re-exported by it: the attribute `#[function]` and the derive `Schema`.
+//! The procedural macros of `frisbee-rpc-jsonrpc`, re-exported by it: the attribute `#[function]` and the derive
+//! `Schema`.
 #![forbid(unsafe_code)]
 
 mod docs;

@@ -21,8 +21,8 @@ use crate::{
 /// `Content-Length`. Answers use the framing of the peer: concatenated values, lines, or bodies with a
 /// `Content-Length`. `docs/json-rpc.md` describes our decisions where the specification is silent.
 ///
-/// With the feature `http`, it is also a [`Mount`](https://docs.rs/frpc-http/latest/frpc_http/trait.Mount.html) for an
-/// HTTP path: `Http::new().mount("/rpc", json_rpc.clone())`.
+/// With the feature `http`, it is also a [`Mount`](https://docs.rs/frisbee-rpc-http/latest/frpc_http/trait.Mount.html)
+/// for an HTTP path: `Http::new().mount("/rpc", json_rpc.clone())`.
 ///
 /// ```
 /// use frpc::Server;

@@ -1,4 +1,4 @@
-//! The derives of `frpc-types`, re-exported by it: error enums as statuses with details, and back.
+//! The derives of `frisbee-rpc-types`, re-exported by it: error enums as statuses with details, and back.
 #![forbid(unsafe_code)]
 
 mod from_status;

@@ -1,7 +1,7 @@
 //! Direct calls to a server found in NATS, calls through NATS, and plain requests of the NATS client, in one run.
 //!
-//! `cargo bench -p frpc-nats` prints calls per second, and the CPU time per call of all processes: this one, with clients
-//! and servers, and nats-server. Needs Linux, and nats-server from `tests/nats/build.sh`.
+//! `cargo bench -p frisbee-rpc-nats` prints calls per second, and the CPU time per call of all processes: this one,
+//! with clients and servers, and nats-server. Needs Linux, and nats-server from `tests/nats/build.sh`.
 //!
 //! | argument | default |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Calls of [frpc](https://docs.rs/frpc) with NATS, in two ways chosen by the address of a channel.
+//! Calls of [frpc](https://docs.rs/frisbee-rpc) with NATS, in two ways chosen by the address of a channel.
 //!
 //! | address | the calls go | for |
 //! |---|---|---|

@@ -510,7 +510,8 @@ impl ServerState {
         let is_plain = plain.is_some();
         let has_peer = is_plain || headers::text(headers, headers::CALL).is_some();
         if method.method().kind != MethodKind::Unary {
-            let why = format!("{} takes or returns a stream: call it with a client of frpc-nats", method.method());
+            let why =
+                format!("{} takes or returns a stream: call it with a client of frisbee-rpc-nats", method.method());
             return Err(Status::unimplemented(why));
         }
         if message.payload.len() > self.settings.message_len_max {

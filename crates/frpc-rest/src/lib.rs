@@ -1,7 +1,8 @@
 //! The REST APIs of proto files with the option `google.api.http`.
 //!
 //! [`RestApi`] reads the annotations of methods, finds the [route](RestApi::find) of a request, and converts between HTTP
-//! and the JSON of messages. It performs no I/O: `frpc-http` serves it, and `frpc-build` checks it at build time.
+//! and the JSON of messages. It performs no I/O: `frisbee-rpc-http` serves it, and `frisbee-rpc-build` checks it at
+//! build time.
 #![forbid(unsafe_code)]
 
 mod annotations;

@@ -1,6 +1,6 @@
 //! WebSocket for [`frpc`]: messages on any byte stream, and frisbee over WebSocket.
 //!
-//! [`WebSocket`] is a connection after its handshake, on the client or the server side. For servers, `frpc-http`
+//! [`WebSocket`] is a connection after its handshake, on the client or the server side. For servers, `frisbee-rpc-http`
 //! performs the handshake on the shared port. [`Client`] connects to servers. [`transport`] adds the schemes `ws://` and
 //! `wss://` to channels.
 //!

@@ -1,6 +1,6 @@
 //! The servers, channels, streams and recent calls of this process, for administration.
 //!
-//! The crate `frpc-admin` shows them as a service, as gRPC's channelz, and as a page.
+//! The crate `frisbee-rpc-admin` shows them as a service, as gRPC's channelz, and as a page.
 //!
 //! ```
 //! frpc::inspect::start_recording();

@@ -1,6 +1,6 @@
 //! RPC from ordinary proto3 files, in the wire format of [frpc-go](https://github.com/loopholelabs/frpc-go).
 //!
-//! `frpc-build` generates messages, async service traits and clients in `build.rs`, without `protoc`. The API is
+//! `frisbee-rpc-build` generates messages, async service traits and clients in `build.rs`, without `protoc`. The API is
 //! familiar to users of tonic. A [`Server`] serves services at an address. A [`Channel`] is a connection to a server,
 //! shared by any number of generated clients; it reconnects when necessary.
 //!
@@ -17,8 +17,8 @@
 //! service Parrot { rpc Say(Words) returns (Words); }
 //! ```
 //!
-//! `build.rs` calls `frpc_build::compile_protos("proto/echo.proto")`. The program needs the crates `frpc` and `tokio`,
-//! and `frpc-build` as a build dependency:
+//! `build.rs` calls `frpc_build::compile_protos("proto/echo.proto")`. The program needs the packages
+//! `frisbee-rpc` (this library) and `tokio`, and `frisbee-rpc-build` as a build dependency:
 //!
 //! ```
 //! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/generated/echo.rs")); }
@@ -64,15 +64,15 @@
 //! | errors | [`Status`], [`Code`], [`CallError`] |
 //! | field masks | [field_mask], with `configure().field_masks(true)` |
 //! | lists in pages | [pages], with `configure().pages(true)` |
-//! | error enums as statuses | the derives of the crate `frpc-types` |
-//! | error details such as `BadRequest` | [`Status::details`] as bytes; typed in the crate `frpc-types` |
+//! | error enums as statuses | the derives of the crate `frisbee-rpc-types` |
+//! | error details such as `BadRequest` | [`Status::details`] as bytes; typed in the crate `frisbee-rpc-types` |
 //! | middleware | [`Layer`], [`interceptor`], ready-made [layers], tower with the feature `tower` |
-//! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frpc-http` and `frpc-websocket` |
-//! | JSON-RPC, plain functions as endpoints | the crate `frpc-jsonrpc` |
-//! | health checks, reflection | the crate `frpc-services` |
-//! | metrics and traces for OpenTelemetry | the crate `frpc-opentelemetry` |
-//! | servers from an xDS control plane | the crate `frpc-xds` |
-//! | servers found in NATS, calls through NATS | the crate `frpc-nats` |
+//! | gRPC, gRPC-Web, Connect, Twirp, WebSocket | the crates `frisbee-rpc-http` and `frisbee-rpc-websocket` |
+//! | JSON-RPC, plain functions as endpoints | the crate `frisbee-rpc-jsonrpc` |
+//! | health checks, reflection | the crate `frisbee-rpc-services` |
+//! | metrics and traces for OpenTelemetry | the crate `frisbee-rpc-opentelemetry` |
+//! | servers from an xDS control plane | the crate `frisbee-rpc-xds` |
+//! | servers found in NATS, calls through NATS | the crate `frisbee-rpc-nats` |
 //! | a protocol or transport of your own | [`Router`], [`Wire`], [`Transport`] |
 //! | messages without generated types | [`Channel::call`], [codec] |
 //! | tests without a socket, mocks, faults | [`testing`], [`Channel::in_process`] |

@@ -1,7 +1,7 @@
 //! Lists in pages, as streams: methods with `page_token` and `next_page_token`, as Google's AIP-158 describes them.
 //!
-//! With `configure().pages(true)`, frpc-build implements [`PagedRequest`] and [`PagedResponse`] for the messages of such
-//! methods.
+//! With `configure().pages(true)`, frisbee-rpc-build implements [`PagedRequest`] and [`PagedResponse`] for the messages
+//! of such methods.
 //!
 //! ```
 //! # mod library {

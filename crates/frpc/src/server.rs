@@ -217,11 +217,11 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// | on the server | goes through the layers |
     /// |---|---|
     /// | methods of services, on every wire: frisbee, HTTP, JSON-RPC, WebSocket, in process | yes, streams included |
-    /// | health and reflection of `frpc-services` | yes: they are services |
-    /// | functions of `frpc-jsonrpc`, each of a batch, and `rpc.discover` | yes: as a method with the function's name and no service |
+    /// | health and reflection of `frisbee-rpc-services` | yes: they are services |
+    /// | functions of `frisbee-rpc-jsonrpc`, each of a batch, and `rpc.discover` | yes: as a method with the function's name and no service |
     /// | calls of unknown methods, unreadable requests, the end of a subscription | no: the wire answers |
     /// | packets and streams of a [`router`](Self::router), such as publish and subscribe | no |
-    /// | mounts and routes of `frpc-http` | no, but the JSON-RPC on a mount does |
+    /// | mounts and routes of `frisbee-rpc-http` | no, but the JSON-RPC on a mount does |
     pub fn layer(self, layer: impl Layer) -> Self {
         self.map(|services| services.layer(layer))
     }

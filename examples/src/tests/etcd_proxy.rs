@@ -1,4 +1,4 @@
-//! The etcd proxy with a real etcd, and with the client that frpc-build generates from the proto files of etcd.
+//! The etcd proxy with a real etcd, and with the client that frisbee-rpc-build generates from the proto files of etcd.
 
 use std::time::Duration;
 

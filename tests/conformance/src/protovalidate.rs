@@ -1,4 +1,4 @@
-//! The harness of protovalidate: cases for the rules of messages, and the answers of frpc-validate to them.
+//! The harness of protovalidate: cases for the rules of messages, and the answers of frisbee-rpc-validate to them.
 
 use std::collections::{BTreeMap, HashMap};
 

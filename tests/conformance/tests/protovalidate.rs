@@ -133,7 +133,7 @@ impl Summary {
     }
 }
 
-/// The maximum number of violations in a status of frpc-validate.
+/// The maximum number of violations in a status of frisbee-rpc-validate.
 const VIOLATIONS_MAX: usize = 16;
 
 impl Summary {

@@ -1,4 +1,4 @@
-// Command micro-peer is a peer of frpc-nats with the package micro of nats.go.
+// Command micro-peer is a peer of frisbee-rpc-nats with the package micro of nats.go.
 //
 //	micro-peer ask URL NAME      prints what the service NAME tells of itself, one JSON text per line
 //	micro-peer call URL          calls services of interop.proto, with JSON and Protobuf

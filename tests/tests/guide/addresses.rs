@@ -69,7 +69,7 @@ const XDS: Examples = &[
 fn the_page_of_addresses_matches_the_code() {
     let mut page = heading(
         "Addresses",
-        "Each wire has a scheme. The crate in the heading adds the schemes below it:\n\
+        "Each wire has a scheme. The package in the heading adds the schemes below it:\n\
          `Channel::builder().transport(frpc_http::transport())`, or `.resolver(..)` for sets of servers.\n\
          [Channels](../guide/channels.md#addresses) and [running a fleet](../fleet.md#targets) explain them.",
     );
@@ -81,14 +81,14 @@ fn the_page_of_addresses_matches_the_code() {
     let nats = NatsTransport::new();
     let nats_schemes = [Transport::schemes(&nats), ResolverFactory::schemes(&nats)].concat();
     for (of, examples, schemes) in [
-        ("frpc, one server", FRISBEE, named(&["tcp", "unix", "mem"])),
-        ("frpc, several servers", SEVERAL, named(&["tcp", "dns", "dns+grpc", "file"])),
-        ("frpc-http", HTTP, named(frpc_http::transport().schemes())),
-        ("frpc-websocket", WEBSOCKET, named(frpc_websocket::transport().schemes())),
-        ("frpc-jsonrpc", JSON_RPC, named(frpc_jsonrpc::transport().schemes())),
-        ("frpc-nats", NATS, named(&nats_schemes)),
-        ("frpc-kubernetes", KUBERNETES, named(kubernetes.schemes())),
-        ("frpc-xds", XDS, named(xds.schemes())),
+        ("frisbee-rpc, one server", FRISBEE, named(&["tcp", "unix", "mem"])),
+        ("frisbee-rpc, several servers", SEVERAL, named(&["tcp", "dns", "dns+grpc", "file"])),
+        ("frisbee-rpc-http", HTTP, named(frpc_http::transport().schemes())),
+        ("frisbee-rpc-websocket", WEBSOCKET, named(frpc_websocket::transport().schemes())),
+        ("frisbee-rpc-jsonrpc", JSON_RPC, named(frpc_jsonrpc::transport().schemes())),
+        ("frisbee-rpc-nats", NATS, named(&nats_schemes)),
+        ("frisbee-rpc-kubernetes", KUBERNETES, named(kubernetes.schemes())),
+        ("frisbee-rpc-xds", XDS, named(xds.schemes())),
     ] {
         check(of, examples, &schemes);
         writeln!(page, "\n## {of}\n\n| address | wire |\n|---|---|").unwrap();

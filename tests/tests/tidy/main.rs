@@ -5,6 +5,7 @@ mod dialect;
 mod floors;
 mod imports;
 mod installs;
+mod packages;
 
 use std::{fs, path::Path, process::Command};
 

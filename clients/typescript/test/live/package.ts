@@ -27,10 +27,10 @@ function run(program: string, ...args: string[]): string {
 
 try {
   // As npm would install it, without asking the registry.
-  const at = join(project, "node_modules/@frisbee/frpc");
+  const at = join(project, "node_modules/frisbee-rpc");
   mkdirSync(at, { recursive: true });
   run("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", project, client);
-  run("tar", "-xzf", "frisbee-frpc-0.1.0.tgz", "-C", at, "--strip-components", "1");
+  run("tar", "-xzf", "frisbee-rpc-0.1.0.tgz", "-C", at, "--strip-components", "1");
   symlinkSync(join(own, "@bufbuild"), join(project, "node_modules/@bufbuild"));
   writeFileSync(join(project, "package.json"), `{"type": "module"}`);
 

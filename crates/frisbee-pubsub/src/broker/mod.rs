@@ -172,8 +172,8 @@ impl Broker {
         self.0.shared.metrics()
     }
 
-    /// Exports the broker's counters next to the metrics of calls (`frpc_http::MetricsPage`, `frpc-opentelemetry`), until the
-    /// last handle and server of the broker are dropped.
+    /// Exports the broker's counters next to the metrics of calls (`frpc_http::MetricsPage`,
+    /// `frisbee-rpc-opentelemetry`), until the last handle and server of the broker are dropped.
     ///
     /// The attribute `frisbee.broker` has this name. Brokers with the same name are added up. The numbers are totals of the
     /// broker, so clients cannot create time series.

@@ -13,7 +13,7 @@ use crate::{Content, Operation, Packet, PacketName};
 /// A buffer that collects packets for many connections, and encodes each of them once.
 ///
 /// Send them with
-/// [`Connection::try_send_frames`](https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames).
+/// [`Connection::try_send_frames`](https://docs.rs/frisbee-net/latest/frisbee/struct.Connection.html#method.try_send_frames).
 ///
 /// ```
 /// use frisbee::{FrameBuffer, Operation, PacketName};

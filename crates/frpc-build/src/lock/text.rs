@@ -71,7 +71,7 @@ impl FromStr for LockedLayout {
             Some((line, version)) if version.starts_with("version ") => {
                 return Err(MalformedLine {
                     line,
-                    reason: "unknown version of the lock file; a newer frpc-build may have written it",
+                    reason: "unknown version of the lock file; a newer frisbee-rpc-build may have written it",
                 });
             }
             found => {
@@ -192,7 +192,7 @@ fn kind_of(name: &str) -> Option<MethodKind> {
 }
 
 const HEAD: &str = "\
-# The layout of everything that methods send, written by frpc-build. Commit this file and review its changes.
+# The layout of everything that methods send, written by frisbee-rpc-build. Commit this file and review its changes.
 # A change that breaks peers fails the build. To accept it, delete the lines that the error names, and build again.
 ";
 const VERSION: &str = "version 1";

@@ -33,7 +33,7 @@ fn the_first_build_locks_all_reachable_messages() {
     fs::write(dir.path.join("units.proto"), units).unwrap();
     dir.build().unwrap();
     let expected = "\
-# The layout of everything that methods send, written by frpc-build. Commit this file and review its changes.
+# The layout of everything that methods send, written by frisbee-rpc-build. Commit this file and review its changes.
 # A change that breaks peers fails the build. To accept it, delete the lines that the error names, and build again.
 version 1
 
@@ -462,7 +462,7 @@ this is not a line of a lock file
     assert_eq!(with(""), "a lock file starts with its version --> frpc.lock:1:1");
     assert_eq!(
         with(&lock.replace("version 1", "version 2")),
-        "unknown version of the lock file; a newer frpc-build may have written it --> frpc.lock:3:1"
+        "unknown version of the lock file; a newer frisbee-rpc-build may have written it --> frpc.lock:3:1"
     );
     assert_eq!(with(&format!("{lock}\nenum shop.Color\n")), "this entry is a duplicate  --> frpc.lock:22:1");
     for (line, wrong) in [

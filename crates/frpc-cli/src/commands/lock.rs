@@ -6,7 +6,7 @@ use crate::failure::Result;
 
 /// Checks proto files for breaking changes and updates their lock file.
 ///
-/// Does the same as `Builder::lock` of frpc-build: a breaking change is an error and names the affected peers.
+/// Does the same as `Builder::lock` of frisbee-rpc-build: a breaking change is an error and names the affected peers.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LockCommand {

@@ -145,7 +145,7 @@ fn package_name(folder: &Path) -> Result<&str> {
     if RESERVED.contains(&&*krate) {
         return invalid(name, "it is a word of Rust");
     }
-    if dependencies().any(|(key, _)| crate_name(key) == krate) {
+    if dependencies().any(|(key, _)| crate_name(key) == krate || crate_name(&folder_of(key)) == krate) {
         return invalid(name, "a library of the project has this name");
     }
     Ok(name)
@@ -226,6 +226,11 @@ fn dependencies() -> impl Iterator<Item = (&'static str, &'static str)> {
     lines.skip_while(|line| *line != "[dependencies]").filter_map(|line| line.split_once(" = "))
 }
 
+/// Returns the folder of one of our packages, which has the name of its library.
+fn folder_of(package: &str) -> String {
+    package.replacen("frisbee-rpc", "frpc", 1)
+}
+
 /// Returns a file of the template with the names of the project and its libraries.
 fn filled_in(text: &str, name: &str, source: &LibrarySource) -> String {
     let mut text = text.replace("NAME", name).replace("CRATE", &crate_name(name));
@@ -233,7 +238,7 @@ fn filled_in(text: &str, name: &str, source: &LibrarySource) -> String {
         let dependency = match source {
             LibrarySource::Registry => format!("\"{}\"", env!("CARGO_PKG_VERSION")),
             LibrarySource::Checkout(checkout) => {
-                format!("{{ path = {} }}", toml(&format!("{checkout}/crates/{library}")))
+                format!("{{ path = {} }}", toml(&format!("{checkout}/crates/{}", folder_of(library))))
             }
             LibrarySource::Git(url) => format!("{{ git = {} }}", toml(url)),
         };

@@ -18,7 +18,7 @@ use crate::{
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplayCommand {
-    /// The recording, as written by the layer of the crate frpc-record.
+    /// The recording, as written by the layer of the crate frisbee-rpc-record.
     file: String,
     /// The address of the server. Its scheme selects the wire.
     #[arg(long, value_name = "ADDRESS")]

@@ -25,7 +25,7 @@ use crate::{
 
 /// Shows the calls, streams, channels and errors of a process, live.
 ///
-/// The process must serve frpc.admin.v1.Admin: see the crate frpc-admin, and `frpc serve --echo`. Ctrl-C ends.
+/// The process must serve frpc.admin.v1.Admin: see the crate frisbee-rpc-admin, and `frpc serve --echo`. Ctrl-C ends.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopCommand {
@@ -85,7 +85,7 @@ fn refused(status: &frpc::Status) -> CommandError {
     let failure = CommandError::new(format!("cannot watch the process: {}", status.message()));
     match status.code() {
         Code::Unimplemented => {
-            failure.with_try("the service of the crate frpc-admin on this server: `frpc_admin::Admin`")
+            failure.with_try("the service of the crate frisbee-rpc-admin on this server: `frpc_admin::Admin`")
         }
         Code::Unauthenticated | Code::PermissionDenied => {
             failure.with_try("--token TOKEN, or the machine of the server if only local peers are allowed")

@@ -37,10 +37,11 @@ fn dependencies_have_one_source() {
     let version = env!("CARGO_PKG_VERSION");
     let (registry, git) = (manifest("registry", &[]), manifest("git", &["--git", "https://example.org/a\"b"]));
     let checkout = manifest("checkout", &["--path", CHECKOUT]);
-    for library in ["frpc", "frpc-http", "frpc-services", "frpc-build"] {
+    for folder in ["frpc", "frpc-http", "frpc-services", "frpc-build"] {
+        let library = folder.replacen("frpc", "frisbee-rpc", 1);
         assert!(registry.contains(&format!("\n{library} = \"{version}\"\n")), "{registry}");
         assert!(git.contains(&format!("\n{library} = {{ git = \"https://example.org/a\\\"b\" }}\n")), "{git}");
-        assert!(checkout.contains(&format!("/crates/{library}\" }}\n")), "{checkout}");
+        assert!(checkout.contains(&format!("{library} = {{ path = \"{CHECKOUT}/crates/{folder}\" }}\n")), "{checkout}");
     }
 }
 
@@ -65,6 +66,7 @@ fn names_unusable_for_a_package_are_refused() {
         ("grüße", "it contains 'ü'"),
         ("async", "it is a word of Rust"),
         ("proc-macro", "it is a word of Rust"),
+        ("frisbee-rpc", "a library of the project has this name"),
         ("frpc", "a library of the project has this name"),
         ("frpc_http", "a library of the project has this name"),
         ("tokio", "a library of the project has this name"),

@@ -34,7 +34,7 @@ impl HttpDialer {
         let tls = target.is_secure.then(|| AlpnConnector::new(&target, &connect, version)).transpose()?;
         #[cfg(not(feature = "tls"))]
         if target.is_secure {
-            let text = format!("{url} needs TLS: enable the feature `tls` of frpc-http");
+            let text = format!("{url} needs TLS: enable the feature `tls` of frisbee-rpc-http");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         Ok(Self {

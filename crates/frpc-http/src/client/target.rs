@@ -50,7 +50,7 @@ impl ServerUrl {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("expected SCHEME://HOST".to_owned()))?;
         let known = SCHEMES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(scheme));
         let Some(&(_, protocol, is_secure)) = known else {
-            return Err(invalid(format!("the schemes of frpc-http are {}", SCHEME_NAMES.join(", "))));
+            return Err(invalid(format!("the schemes of frisbee-rpc-http are {}", SCHEME_NAMES.join(", "))));
         };
         // The rest has the same syntax for all schemes.
         let uri: Uri = format!("http://{rest}").parse().map_err(|error| invalid(format!("{error}")))?;
@@ -107,7 +107,7 @@ mod tests {
     fn invalid_addresses_say_why() {
         for (url, why) in [
             ("localhost:80", "expected SCHEME://HOST"),
-            ("ftp://localhost", "the schemes of frpc-http are grpc, grpcs, http"),
+            ("ftp://localhost", "the schemes of frisbee-rpc-http are grpc, grpcs, http"),
             ("grpc://", "address"),
             ("grpc://:80", "expected SCHEME://HOST:PORT"),
             ("grpc://localhost:", "expected SCHEME://HOST:PORT"),

@@ -103,7 +103,7 @@ impl Transport for Client {
                 #[cfg(not(feature = "http"))]
                 _ => {
                     let why = format!(
-                        "address {url:?}: only jsonrpc+tcp:// is supported without the feature `http` of frpc-jsonrpc"
+                        "address {url:?}: only jsonrpc+tcp:// is supported without the feature `http` of frisbee-rpc-jsonrpc"
                     );
                     return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
                 }

@@ -67,7 +67,10 @@ async fn secure(
 
 #[cfg(not(feature = "tls"))]
 async fn secure(_: Box<dyn ByteStream>, _: &WebSocketUrl, _: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "wss:// needs TLS: enable the feature `tls` of frpc-websocket"))
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "wss:// needs TLS: enable the feature `tls` of frisbee-rpc-websocket",
+    ))
 }
 
 /// Performs the handshake on a stream.

@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(error, CodecError::Unsupported { message: "Plain", format: Format::Proto });
         assert_eq!(
             error.to_string(),
-            "the message Plain has no protobuf on this side: have frpc-build generate it, or set its `Message::FORMATS`"
+            "the message Plain has no protobuf on this side: have frisbee-rpc-build generate it, or set its `Message::FORMATS`"
         );
         assert_eq!(Format::Proto.decode::<Plain>(&Bytes::new()), Err(error));
         assert!(Format::Polyglot.encode(&Plain).is_ok());
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(Format::Json.decode::<Point>(&Bytes::from_static(b"{}")), Err(unsupported.clone()));
         assert_eq!(
             unsupported.to_string(),
-            "the message Point has no JSON on this side: have frpc-build generate it with `.json(true)`"
+            "the message Point has no JSON on this side: have frisbee-rpc-build generate it with `.json(true)`"
         );
     }
 

@@ -12,8 +12,8 @@ pub enum Format {
     /// Protocol buffers: fields by number. For methods with a user-defined [codec](super::Codec), the output of that
     /// codec.
     Proto,
-    /// The [JSON mapping of proto3](super::json): fields by name. Available for messages that frpc-build generated with
-    /// `.json(true)`.
+    /// The [JSON mapping of proto3](super::json): fields by name. Available for messages that frisbee-rpc-build
+    /// generated with `.json(true)`.
     Json,
 }
 

@@ -255,8 +255,8 @@ impl fmt::Display for CodecError {
             }
             Self::Unsupported { message, format } => {
                 let advice = match format {
-                    Format::Proto => "have frpc-build generate it, or set its `Message::FORMATS`",
-                    Format::Json => "have frpc-build generate it with `.json(true)`",
+                    Format::Proto => "have frisbee-rpc-build generate it, or set its `Message::FORMATS`",
+                    Format::Json => "have frisbee-rpc-build generate it with `.json(true)`",
                     Format::Polyglot => "use another format",
                 };
                 write!(f, "the message {message} has no {format} on this side: {advice}")

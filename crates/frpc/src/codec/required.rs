@@ -13,8 +13,8 @@ use super::{
 
 /// The required fields of a message, and its fields with messages that have some.
 ///
-/// Generated code declares them for `required_fields(true)` of frpc-build. A decoded message without a required field
-/// is an error in every format.
+/// Generated code declares them for `required_fields(true)` of frisbee-rpc-build. A decoded message without a required
+/// field is an error in every format.
 ///
 /// ```
 /// use frpc::codec::{CheckedField, Formats, Message, RequiredFields};

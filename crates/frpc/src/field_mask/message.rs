@@ -1,10 +1,10 @@
-//! Messages with masked fields, and the tree of the fields to select. frpc-build generates the implementations.
+//! Messages with masked fields, and the tree of the fields to select. frisbee-rpc-build generates the implementations.
 
 use std::collections::BTreeMap;
 
 use prost_types::FieldMask;
 
-/// A message with fields that a mask can select. frpc-build implements it with `configure().field_masks(true)`.
+/// A message with fields that a mask can select. frisbee-rpc-build implements it with `configure().field_masks(true)`.
 pub trait MaskedMessage: prost::Message + Default {
     /// The full name of the message in the proto file.
     const NAME: &'static str;

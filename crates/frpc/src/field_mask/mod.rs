@@ -1,7 +1,7 @@
 //! Field masks: the fields of a message to return, or to update.
 //!
-//! With `configure().field_masks(true)`, frpc-build implements [`MaskedMessage`] for every message and generates its
-//! paths as constants: `paths::order::LINE` is a path of the message `Order`. Paths are written as in the proto file,
+//! With `configure().field_masks(true)`, frisbee-rpc-build implements [`MaskedMessage`] for every message and generates
+//! its paths as constants: `paths::order::LINE` is a path of the message `Order`. Paths are written as in the proto file,
 //! and [JSON](crate::codec::json) converts them to lower camel case.
 //!
 //! ```

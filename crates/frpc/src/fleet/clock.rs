@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Counts time from the start of the channel, in the form of the rules of `frpc-balance`.
+/// Counts time from the start of the channel, in the form of the rules of `frisbee-rpc-balance`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FleetClock(Instant);
 

@@ -13,7 +13,7 @@
 //!   settings
 //! ```
 //!
-//! The rules without I/O (picking, budgets, outliers, service configs) are in the crate `frpc-balance`.
+//! The rules without I/O (picking, budgets, outliers, service configs) are in the crate `frisbee-rpc-balance`.
 
 pub(crate) mod attempt;
 mod calling;

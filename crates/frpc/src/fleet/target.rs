@@ -23,7 +23,7 @@ use super::{
 /// | `file:///etc/orders.json` | the servers in this file, read again after each change |
 ///
 /// SRV records and name servers need the feature `dns`. A [`ResolverFactory`](super::ResolverFactory) adds other
-/// schemes, such as `nats+direct` of the crate `frpc-nats`.
+/// schemes, such as `nats+direct` of the crate `frisbee-rpc-nats`.
 ///
 /// A file holds a JSON array. Its elements are addresses, or objects with an address and attributes of an [`Endpoint`]:
 ///

@@ -143,8 +143,8 @@ pub struct MessageSettings {
     /// Types of other packages for an `Any` in JSON. Default: none.
     ///
     /// Without them, an `Any` can contain the well-known types, the types of the package of its field, and the types of
-    /// packages used there. frpc-build generates the function `json_types` for each package; [`Types::of_packages`]
-    /// combines several.
+    /// packages used there. frisbee-rpc-build generates the function `json_types` for each package;
+    /// [`Types::of_packages`] combines several.
     pub any_types: &'static Types,
 }
 

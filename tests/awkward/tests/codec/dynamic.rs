@@ -1,5 +1,5 @@
-//! The codec of `frpc-dynamic` for messages known only by their descriptors. It reads and writes the same bytes as
-//! generated code, and refuses the same bytes for the same reasons.
+//! The codec of `frisbee-rpc-dynamic` for messages known only by their descriptors. It reads and writes the same bytes
+//! as generated code, and refuses the same bytes for the same reasons.
 
 use std::{fmt::Debug, sync::LazyLock};
 

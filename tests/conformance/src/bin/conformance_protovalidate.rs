@@ -1,4 +1,4 @@
-//! The program that protovalidate's runner judges: the rules of messages, as checked by frpc-validate.
+//! The program that protovalidate's runner judges: the rules of messages, as checked by frisbee-rpc-validate.
 
 use std::io::{self, Read, Write};
 

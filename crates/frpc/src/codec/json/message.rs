@@ -1,11 +1,11 @@
 use super::{error::Result, reader::Reader, types::Types, writer::Writer};
 
-/// A message with a JSON form. frpc-build implements it for generated messages.
+/// A message with a JSON form. frisbee-rpc-build implements it for generated messages.
 ///
 /// This crate implements it for the well-known types and their Rust counterparts.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no JSON",
-    note = "messages have it that frpc-build generated with `.json(true)`, in other crates too"
+    note = "messages have it that frisbee-rpc-build generated with `.json(true)`, in other crates too"
 )]
 pub trait Message: Default + 'static {
     /// Full name of the message in the proto file.

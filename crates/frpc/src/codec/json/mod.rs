@@ -1,4 +1,4 @@
-//! The JSON mapping of proto3, for messages that frpc-build generated with `.json(true)`.
+//! The JSON mapping of proto3, for messages that frisbee-rpc-build generated with `.json(true)`.
 //!
 //! ```
 //! # mod fields {

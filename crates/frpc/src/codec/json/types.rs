@@ -15,7 +15,7 @@ pub struct Type {
 
 /// The message types an `Any` can contain: the types of a package and of the packages it uses.
 ///
-/// frpc-build generates a function `json_types()` per package. The well-known types are always included.
+/// frisbee-rpc-build generates a function `json_types()` per package. The well-known types are always included.
 #[derive(Clone, Copy, Debug)]
 pub struct Types {
     own: &'static [Type],

@@ -45,7 +45,7 @@ impl DnsQuery {
             fault("expected dns:///HOST:PORT, dns:///_SERVICE._tcp.DOMAIN or dns+SCHEME:///HOST:PORT")
         })?;
         if !cfg!(feature = "dns") && (query.port.is_none() || query.server.is_some()) {
-            return Err(fault("services (SRV records) and name servers need the feature `dns` of frpc"));
+            return Err(fault("services (SRV records) and name servers need the feature `dns` of frisbee-rpc"));
         }
         Ok(query)
     }
