@@ -12,6 +12,8 @@ trap 'kill $server 2>/dev/null || true; rm -rf "$files"' EXIT
 
 # Starts the next version with a price per unit, and sets `at` to its address.
 serve() {
+	# Empty before the wait: the last version has left its address there.
+	: >"$files/out"
 	"$bin/recording" serve "$1" tcp://127.0.0.1:0 >"$files/out" &
 	server=$!
 	timeout 10 sh -c 'until grep -q "^listening on" "$1"; do sleep 0.02; done' _ "$files/out"
