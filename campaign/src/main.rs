@@ -30,11 +30,14 @@ use self::{
 };
 
 const USAGE: &str = "\
-frpc-campaign run MINUTES [simulations] [fuzzing] [soak]   runs these parts, or all, and continues campaign/totals.json
-frpc-campaign simulate SEEDS [short|full] [DEFECT]         runs the worlds of seeds such as 0..100, without totals
-frpc-campaign seed SEED [short|full] [DEFECT]              runs one world in this process and prints its report
-frpc-campaign table                                        writes the totals into the tables of docs/notes/campaign.md
-frpc-campaign seeds [TARGET]                               renews fuzz/seeds from the local corpora, within limits
+frpc-campaign run MINUTES [PART...]                 runs parts, or all, and continues campaign/totals.json; the parts are
+                                                    simulations, long-simulations, fuzzing and soak
+frpc-campaign simulate SEEDS [SIZE] [DEFECT]        runs the worlds of seeds such as 0..100, without totals
+frpc-campaign seed SEED [SIZE] [DEFECT]             runs one world in this process and prints its report
+frpc-campaign table                                 writes the totals into the tables of docs/notes/campaign.md
+frpc-campaign seeds [TARGET]                        renews fuzz/seeds from the local corpora, within limits
+
+SIZE is short, full (the default) or long.
 
 FRPC_CAMPAIGN_JOBS sets the number of worlds at the same time, FRPC_CAMPAIGN_TRACE=1 prints the events of a world,
 FRPC_CAMPAIGN_FUZZERS names a folder with built fuzz targets.";
@@ -67,6 +70,7 @@ fn world_options(rest: &[&str]) -> Result<(WorldSize, Option<Defect>), String> {
         match *word {
             "short" => size = WorldSize::Short,
             "full" => size = WorldSize::Full,
+            "long" => size = WorldSize::Long,
             name => {
                 let known = || Defect::ALL.map(|(name, _)| name).join(", ");
                 defect = Some(Defect::named(name).ok_or_else(|| format!("no defect is named {name}: {}", known()))?);
@@ -118,26 +122,28 @@ fn jobs() -> usize {
 /// Runs parts of the campaign, each for the same share of the time.
 fn run(minutes: &str, parts: &[&str]) -> Result<bool, String> {
     let minutes: f64 = minutes.parse().map_err(|_| format!("{minutes} is no number of minutes\n\n{USAGE}"))?;
-    let parts = if parts.is_empty() { &["simulations", "fuzzing", "soak"] } else { parts };
+    let parts = if parts.is_empty() { &["simulations", "long-simulations", "fuzzing", "soak"] } else { parts };
     let time = Duration::from_secs_f64(minutes * 60.0) / u32::try_from(parts.len()).unwrap_or(1);
     let mut failures = 0;
     for part in parts {
         failures += match *part {
-            "simulations" => simulate_for(time)?,
+            "simulations" => simulate_for(WorldSize::Full, time)?,
+            "long-simulations" => simulate_for(WorldSize::Long, time)?,
             "fuzzing" => fuzz_for(time)?,
             "soak" => soak_for(time)?,
             other => return Err(format!("no part is named {other}\n\n{USAGE}")),
         }
     }
-    println!("\n{}{failures} new failures", read_totals()?.table());
+    let totals = read_totals()?;
+    println!("\n{}\n{}{failures} new failures", totals.simulation_table(), totals.table());
     Ok(failures == 0)
 }
 
-fn simulate_for(time: Duration) -> Result<usize, String> {
-    let before = read_totals()?.simulation;
+fn simulate_for(size: WorldSize, time: Duration) -> Result<usize, String> {
+    let before = read_totals()?.simulations(size).clone();
     let seeds = before.next_seed..u64::MAX;
     let until = Some(Instant::now() + time);
-    let run = WorldRun { seeds: seeds.clone(), size: WorldSize::Full, defect: None, jobs: jobs(), until };
+    let run = WorldRun { seeds: seeds.clone(), size, defect: None, jobs: jobs(), until };
     let shared = Mutex::new((before.clone(), Instant::now(), 0));
     let error = Mutex::new(None);
     let next = run.run(|world| {
@@ -145,8 +151,8 @@ fn simulate_for(time: Duration) -> Result<usize, String> {
         totals.add_world(&world);
         if let [first, ..] = &*world.violations {
             *failures += 1;
-            let (line, repeat) =
-                (format!("world full {}", world.seed), format!("frpc-campaign seed {} full", world.seed));
+            let (seed, size) = (world.seed, size.name());
+            let (line, repeat) = (format!("world {size} {seed}"), format!("frpc-campaign seed {seed} {size}"));
             let added = regressions::add(&campaign_folder(), &line, first).map_err(|error| error.to_string());
             let added = added.and_then(|()| add_failure(Failure { repeat, what: first.clone(), fix: String::new() }));
             if let Err(why) = added {
@@ -156,7 +162,7 @@ fn simulate_for(time: Duration) -> Result<usize, String> {
         if saved.elapsed() > SAVE_INTERVAL {
             // Worlds of other threads may be running, and are repeated after an interruption.
             totals.next_seed = totals.next_seed.max(world.seed.saturating_sub(jobs() as u64));
-            if let Err(why) = update(|all| all.simulation = totals.clone()) {
+            if let Err(why) = update(|all| *all.simulations(size) = totals.clone()) {
                 *error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             }
             *saved = Instant::now();
@@ -165,8 +171,12 @@ fn simulate_for(time: Duration) -> Result<usize, String> {
     let (mut totals, _, failures) = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     totals.next_seed = next;
     let (worlds, hours) = (totals.worlds - before.worlds, totals.simulated_hours - before.simulated_hours);
-    update(|all| all.simulation = totals)?;
-    println!("simulations: {worlds} worlds more, with {hours:.1} simulated hours, seeds {}..{next}", seeds.start);
+    update(|all| *all.simulations(size) = totals)?;
+    println!(
+        "{} simulations: {worlds} worlds more, with {hours:.1} simulated hours, seeds {}..{next}",
+        size.name(),
+        seeds.start
+    );
     error.into_inner().unwrap_or_default().map_or(Ok(failures), Err)
 }
 
@@ -222,7 +232,7 @@ fn write_tables() -> Result<bool, String> {
     let page = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
     let page = page::with_tables(&page, &totals).ok_or_else(|| format!("{} has no tables", path.display()))?;
     std::fs::write(&path, page).map_err(|error| error.to_string())?;
-    println!("{}\n{}", totals.table(), totals.fuzz_table());
+    println!("{}\n{}\n{}", totals.simulation_table(), totals.table(), totals.fuzz_table());
     Ok(true)
 }
 

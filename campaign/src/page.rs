@@ -4,7 +4,8 @@ use crate::totals::CampaignTotals;
 
 /// Replaces the tables of the page. Returns `None` if it has no place for them.
 pub(crate) fn with_tables(page: &str, totals: &CampaignTotals) -> Option<String> {
-    let page = replace(page, "totals", &totals.table())?;
+    let page = replace(page, "simulations", &totals.simulation_table())?;
+    let page = replace(&page, "totals", &totals.table())?;
     replace(&page, "fuzzing", &totals.fuzz_table())
 }
 

@@ -1,16 +1,22 @@
 //! The totals of all runs, in a file.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Write as _},
+    fs, io,
+    path::Path,
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::simulation::WorldReport;
+use crate::simulation::{WorldReport, WorldSize};
 
 /// The totals, continued by each run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct CampaignTotals {
     pub(crate) simulation: SimulationTotals,
+    pub(crate) long_simulation: SimulationTotals,
     /// By the name of the target.
     pub(crate) fuzzing: BTreeMap<String, FuzzTotals>,
     pub(crate) soak: SoakTotals,
@@ -87,29 +93,52 @@ impl CampaignTotals {
         fs::rename(next, path)
     }
 
-    /// Returns the rows of the table in docs/notes/campaign.md.
+    /// Returns the totals of the campaign's worlds of a size.
+    pub(crate) fn simulations(&mut self, size: WorldSize) -> &mut SimulationTotals {
+        match size {
+            WorldSize::Long => &mut self.long_simulation,
+            WorldSize::Short | WorldSize::Full => &mut self.simulation,
+        }
+    }
+
+    /// Returns the rows of the table of simulations in docs/notes/campaign.md.
+    pub(crate) fn simulation_table(&self) -> String {
+        let mut table = String::from("| what | full worlds | long worlds |\n|---|---:|---:|\n");
+        let all = [&self.simulation, &self.long_simulation];
+        let mut row = |what: &str, total: &dyn Fn(&SimulationTotals) -> String| {
+            let [full, long] = all.map(total);
+            _ = writeln!(table, "| {what} | {full} | {long} |");
+        };
+        row("simulated worlds", &|totals| grouped(totals.worlds));
+        row("simulated hours, with load and faults", &|totals| grouped(totals.simulated_hours));
+        row("CPU hours", &|totals| format!("{:.2}", totals.cpu_hours));
+        row("simulated hours per CPU hour", &|totals| {
+            grouped(totals.simulated_hours / totals.cpu_hours.max(f64::MIN_POSITIVE))
+        });
+        for (what, count) in [
+            ("calls", "calls"),
+            ("· answered", "answered"),
+            ("· failed by their handler, as ordered", "failed by handlers"),
+            ("· failed, certainly not executed", "failed, not executed"),
+            ("· failed, maybe executed", "failed, maybe executed"),
+            ("· cancelled by the caller", "cancelled"),
+            ("answers, in streams and alone", "messages"),
+            ("published messages", "published"),
+            ("deliveries to subscribers", "deliveries"),
+            ("subscriptions with a complete account", "subscriptions accounted for"),
+            ("faults, with stalls and cuts of links", "faults"),
+            ("worlds with a check of memory", "memory checks"),
+        ] {
+            row(what, &|totals| grouped(totals.counts.get(count).copied().unwrap_or_default()));
+        }
+        table
+    }
+
+    /// Returns the rows of the table of other totals.
     pub(crate) fn table(&self) -> String {
         let mut table = String::from("| what | total |\n|---|---:|\n");
-        let SimulationTotals { worlds, simulated_hours, cpu_hours, counts, .. } = &self.simulation;
-        let count = |what: &str| counts.get(what).copied().unwrap_or_default();
         let mut row = |what: &str, total: String| _ = writeln!(table, "| {what} | {total} |");
-        row("simulated worlds", grouped(*worlds));
-        row("simulated hours, with load and faults", format!("{simulated_hours:.1}"));
-        row("CPU hours of simulations", format!("{cpu_hours:.2}"));
-        row("simulated hours per CPU hour", format!("{:.0}", simulated_hours / cpu_hours.max(f64::MIN_POSITIVE)));
-        row("calls", grouped(count("calls")));
-        row("· answered", grouped(count("answered")));
-        row("· failed by their handler, as ordered", grouped(count("failed by handlers")));
-        row("· failed, certainly not executed", grouped(count("failed, not executed")));
-        row("· failed, maybe executed", grouped(count("failed, maybe executed")));
-        row("· cancelled by the caller", grouped(count("cancelled")));
-        row("answers, in streams and alone", grouped(count("messages")));
-        row("published messages", grouped(count("published")));
-        row("deliveries to subscribers", grouped(count("deliveries")));
-        row("subscriptions with a complete account", grouped(count("subscriptions accounted for")));
-        row("faults, with stalls and cuts of links", grouped(count("faults")));
-        row("worlds with a check of memory", grouped(count("memory checks")));
-        let inputs = self.fuzzing.values().map(|target| target.inputs).sum();
+        let inputs = self.fuzzing.values().map(|target| target.inputs).sum::<u64>();
         // Without a target, the sum of floats is -0.
         let fuzzed = 0.0 + self.fuzzing.values().map(|target| target.cpu_hours).sum::<f64>();
         row("fuzz inputs", grouped(inputs));
@@ -183,9 +212,9 @@ impl FuzzTotals {
     }
 }
 
-/// Writes a number with commas between groups of three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+/// Writes a whole number with commas between groups of three digits.
+fn grouped(number: impl Display) -> String {
+    let digits = format!("{number:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
@@ -208,13 +237,14 @@ mod tests {
         for _ in 0..3 {
             let counts = [("calls".to_owned(), 500)].into();
             let report =
-                WorldReport { seed: 1, seconds: 1800.0, cpu_seconds: 1.0, counts, violations: Vec::new(), digest: 0 };
-            CampaignTotals::update(&path, |totals| totals.simulation.add_world(&report)).expect("the file");
+                WorldReport { seed: 1, seconds: 3.6e6, cpu_seconds: 1.0, counts, violations: Vec::new(), digest: 0 };
+            CampaignTotals::update(&path, |totals| totals.simulations(WorldSize::Long).add_world(&report))
+                .expect("the file");
         }
-        let table = CampaignTotals::read(&path).expect("totals").table();
-        assert!(table.contains("| simulated worlds | 3 |"), "{table}");
-        assert!(table.contains("| simulated hours, with load and faults | 1.5 |"), "{table}");
-        assert!(table.contains("| calls | 1,500 |"), "{table}");
+        let table = CampaignTotals::read(&path).expect("totals").simulation_table();
+        assert!(table.contains("| simulated worlds | 0 | 3 |"), "{table}");
+        assert!(table.contains("| simulated hours, with load and faults | 0 | 3,000 |"), "{table}");
+        assert!(table.contains("| calls | 0 | 1,500 |"), "{table}");
         fs::remove_dir_all(folder).expect("the folder goes");
     }
 

@@ -93,6 +93,7 @@ impl WorldSize {
         match self {
             Self::Short => "short",
             Self::Full => "full",
+            Self::Long => "long",
         }
     }
 }

@@ -30,6 +30,13 @@ fn worlds_break_no_rule() {
 }
 
 #[test]
+fn weeks_break_no_rule() {
+    // The cheapest of the first worlds: 22 days.
+    let output = campaign(&["simulate", "9..10", "long"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
 fn failures_of_the_campaign_stay_fixed() {
     let list = fs::read_to_string(folder().join("regressions.txt")).unwrap();
     for line in list.lines().filter(|line| !line.starts_with('#')) {

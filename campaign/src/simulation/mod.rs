@@ -20,7 +20,7 @@ mod wires;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use frisbee_pubsub::{Broker, ClientRouter};
-use frpc::{Channel, Config, Server, Unimplemented};
+use frpc::{Channel, Config, Server, ServerLimits, Unimplemented};
 use frpc_http::{Http, HttpSettings};
 use frpc_sim::{SimNetwork, SimServer};
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,8 @@ pub(crate) enum WorldSize {
     Short,
     /// For the campaign: up to 32 nodes and five minutes.
     Full,
+    /// For the campaign: weeks with few calls, for timers, ages and slow leaks.
+    Long,
 }
 
 /// The sizes of one world, drawn from its seed.
@@ -106,7 +108,9 @@ struct WorldPlan {
     channels: usize,
     length: Duration,
     call_pause: Duration,
+    publish_pause_max: Duration,
     fault_pause: Duration,
+    connection_age_max: Option<Duration>,
     has_layers: bool,
     /// Faults let the connections of the broker live, so that each message can be accounted for.
     spares_broker: bool,
@@ -124,13 +128,14 @@ struct World {
 
 impl WorldPlan {
     fn draw(size: WorldSize) -> Self {
-        let (nodes_max, seconds_max, calls_max) = match size {
-            WorldSize::Short => (4, 30, 250),
-            WorldSize::Full => (32, 300, 2_500),
+        let (nodes_max, seconds, calls_max) = match size {
+            WorldSize::Short => (4, 10..30, 250),
+            WorldSize::Full => (32, 10..300, 2_500),
+            WorldSize::Long => (4, WEEK..6 * WEEK, 25_000),
         };
         let nodes = fastrand::usize(2..=if fastrand::u8(..4) == 0 { nodes_max } else { nodes_max.min(6) });
         let channels = nodes * fastrand::usize(1..=3);
-        let length = Duration::from_secs(fastrand::u64(10..seconds_max));
+        let length = Duration::from_secs(fastrand::u64(seconds));
         let calls = fastrand::u32(200..calls_max);
         let one = |lens: &[usize]| lens[fastrand::usize(..lens.len())];
         let config = Config {
@@ -143,12 +148,41 @@ impl WorldPlan {
             checksums: fastrand::bool(),
             ..Config::default()
         };
+        let config = match size {
+            WorldSize::Short | WorldSize::Full => config,
+            // Pings of the default twice a second would take most of the processor time.
+            WorldSize::Long => Config {
+                ping_interval: Some(Duration::from_secs(30)),
+                silence_max: Some(Duration::from_secs(60)),
+                ..config
+            },
+        };
         let http =
             HttpSettings { streams_max: u32::try_from(one(&[4, 256])).unwrap_or(256), ..HttpSettings::default() };
         let call_pause = (length * u32::try_from(channels).unwrap_or(1) / calls).max(Duration::from_millis(1));
-        let fault_pause = Duration::from_millis(fastrand::u64(300..6_000));
+        let (fault_pause, publish_pause_max, connection_age_max) = match size {
+            WorldSize::Short | WorldSize::Full => {
+                (Duration::from_millis(fastrand::u64(300..6_000)), Duration::from_millis(150), None)
+            }
+            WorldSize::Long => {
+                let age_max = Duration::from_secs(fastrand::u64(60..WEEK));
+                (length / fastrand::u32(100..2_000), length / 4_000, fastrand::bool().then_some(age_max))
+            }
+        };
         let (has_layers, spares_broker) = (fastrand::bool(), fastrand::bool());
-        Self { nodes, channels, length, call_pause, fault_pause, has_layers, spares_broker, config, http }
+        Self {
+            nodes,
+            channels,
+            length,
+            call_pause,
+            publish_pause_max,
+            fault_pause,
+            connection_age_max,
+            has_layers,
+            spares_broker,
+            config,
+            http,
+        }
     }
 }
 
@@ -159,7 +193,8 @@ impl World {
         let at_server = plan.clone();
         let servers = network.servers(plan.nodes, move |faults| {
             let broker = Broker::new();
-            let server = Server::builder().config(at_server.config.clone());
+            let limits = ServerLimits { connection_age_max: at_server.connection_age_max, ..ServerLimits::default() };
+            let server = Server::builder().config(at_server.config.clone()).limits(limits);
             let server = if at_server.has_layers { server.layer(faults) } else { server };
             server
                 .add_service(TestServer::new(service.clone()))
@@ -173,7 +208,8 @@ impl World {
     async fn run(self, seed: u64) -> WorldReport {
         let WorldPlan { channels, length, fault_pause, spares_broker, .. } = self.plan;
         let mut callers = Vec::new();
-        let party = Party::new(self.ledger.clone(), self.defect, 3, "orders".to_owned());
+        let publish_pause_max = self.plan.publish_pause_max;
+        let party = Party::new(self.ledger.clone(), self.defect, 3, "orders".to_owned(), publish_pause_max);
         let mut publishers = Vec::new();
         for number in 0..channels {
             // The first channels share the broker of one node.
@@ -275,6 +311,8 @@ impl World {
     }
 }
 
+/// A week in seconds.
+const WEEK: u64 = 7 * 24 * 3600;
 /// One of this many seeds checks its memory with more runs.
 const MEMORY_CHECKED: u64 = 16;
 /// The number of further worlds, if each of them leaves memory.

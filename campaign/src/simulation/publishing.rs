@@ -30,6 +30,8 @@ pub(super) struct Party {
     subscribers: Mutex<Vec<Arc<Mutex<Seen>>>>,
     subjects: u64,
     name: String,
+    /// The longest pause of a publisher between two messages.
+    pause_max: Duration,
     /// `true` once slow subscribers read without pauses, so that their queues become empty.
     is_over: AtomicBool,
     tasks: Mutex<JoinSet<()>>,
@@ -54,7 +56,13 @@ struct Seen {
 }
 
 impl Party {
-    pub(super) fn new(ledger: Arc<Ledger>, defect: Option<Defect>, subjects: u64, name: String) -> Arc<Self> {
+    pub(super) fn new(
+        ledger: Arc<Ledger>,
+        defect: Option<Defect>,
+        subjects: u64,
+        name: String,
+        pause_max: Duration,
+    ) -> Arc<Self> {
         Arc::new(Self {
             ledger,
             defect,
@@ -62,6 +70,7 @@ impl Party {
             subscribers: Mutex::default(),
             subjects,
             name,
+            pause_max,
             is_over: AtomicBool::new(false),
             tasks: Mutex::default(),
         })
@@ -148,13 +157,15 @@ impl Party {
                 let fates = published.entry((subject, publisher)).or_default();
                 match result {
                     Ok(_) => _ = fates.accepted.insert(number),
-                    Err(PublishError::Lost { may_have_left: true }) => _ = fates.uncertain.insert(number),
+                    Err(PublishError::Lost { may_have_left: true } | PublishError::NoAnswer { .. }) => {
+                        _ = fates.uncertain.insert(number)
+                    }
                     Err(PublishError::Lost { .. } | PublishError::NotConnected | PublishError::Refused(_)) => {}
                     Err(error) => self.ledger.violate(format!("an unexpected error of a publisher: {error}")),
                 }
             }
             self.ledger.count("published", 1);
-            sleep(Duration::from_millis(fastrand::u64(..150))).await;
+            sleep(self.pause_max.mul_f64(fastrand::f64())).await;
         }
     }
 
