@@ -99,6 +99,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
     frpc_build::configure()
         .json(true)
+        .mocks(true)
         .field_masks(true)
         .out_dir(out_dir.join("accepted"))
         .compile_protos(&protos, &[dir])?;

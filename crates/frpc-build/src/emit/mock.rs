@@ -17,7 +17,7 @@ pub(super) fn module(service: &ServiceSchema, package: &str, emitter: &EmitSetti
         return None;
     }
     let trait_name = naming::upper_camel(&service.name);
-    let name = format!("Mock{trait_name}");
+    let name = naming::upper_camel(&format!("mock_{}", service.name));
     let mut scope = ModuleScope::default();
     scope.extend([name.clone()]);
     let imports = ModuleImports::new(&scope);
