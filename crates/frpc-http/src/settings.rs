@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use frpc::InvalidSetting;
+
 use crate::{cors::Cors, hosts::AllowedHosts, mount::MountTable, rest_routes::RestRoutes};
 
 /// Settings of [`Http`](crate::Http).
 ///
-/// Fields may be added, so `..HttpSettings::default()` belongs at the end of a literal.
+/// A time above a year counts as a year. Fields may be added, so `..HttpSettings::default()` belongs at the end of a
+/// literal.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
     /// Serves gRPC. Default true.
@@ -119,6 +122,40 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
+    /// Returns the settings with times inside the bounds of a clock, and with the form of a path for the prefix.
+    pub(crate) fn within_bounds(self) -> Self {
+        let [head_time_max, body_time_max, keepalive_timeout, write_stall_max, half_closed_max] = [
+            self.head_time_max,
+            self.body_time_max,
+            self.keepalive_timeout,
+            self.write_stall_max,
+            self.half_closed_max,
+        ]
+        .map(|time| time.min(TIME_MAX));
+        Self {
+            twirp_prefix: path_prefix(&self.twirp_prefix),
+            head_time_max,
+            body_time_max,
+            keepalive_interval: self.keepalive_interval.map(|time| time.min(TIME_MAX)),
+            keepalive_timeout,
+            write_stall_max,
+            half_closed_max,
+            ..self
+        }
+    }
+
+    /// Returns an error for the first setting that allows no call to be served.
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        let interval = self.keepalive_interval.unwrap_or(TIME_MAX);
+        InvalidSetting::refuse_zero("head_len_max", &self.head_len_max, "every request would be refused")?;
+        InvalidSetting::refuse_zero("head_time_max", &self.head_time_max, "every request would arrive too late")?;
+        InvalidSetting::refuse_zero("body_time_max", &self.body_time_max, "every message would arrive too late")?;
+        InvalidSetting::refuse_zero("streams_max", &self.streams_max, "every call over HTTP/2 would wait forever")?;
+        InvalidSetting::refuse_zero("keepalive_interval", &interval, "pings would be sent without end")?;
+        InvalidSetting::refuse_zero("keepalive_timeout", &self.keepalive_timeout, "every silent peer would be lost")?;
+        InvalidSetting::refuse_zero("write_stall_max", &self.write_stall_max, "every slow peer would be lost")
+    }
+
     /// Returns how long the single message of a call with this timeout may take to arrive.
     pub(crate) fn body_time(&self, time: Option<Duration>) -> Duration {
         time.map_or(self.body_time_max, |time| time.min(self.body_time_max))
@@ -143,6 +180,9 @@ impl Additions {
         !self.mounts.is_empty()
     }
 }
+
+/// Longer than any wait, and short enough to be added to the time of a clock.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Returns a path prefix with one slash before it and none after it, or an empty one.
 pub(crate) fn path_prefix(prefix: &str) -> String {

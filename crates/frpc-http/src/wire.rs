@@ -17,7 +17,7 @@ use crate::{
     plain,
     rest_routes::RestRoutes,
     serve::{self, DiscardOnDrop, GuardedBody, ServeContext, UnreadFlag, UpgradeSlot},
-    settings::{Additions, HttpSettings, path_prefix},
+    settings::{Additions, HttpSettings},
     write_timeout::WriteTimeout,
 };
 
@@ -65,8 +65,7 @@ impl Http {
 
     /// Replaces all settings.
     pub fn settings(mut self, settings: HttpSettings) -> Self {
-        let twirp_prefix = path_prefix(&settings.twirp_prefix);
-        self.settings = Arc::new(HttpSettings { twirp_prefix, ..settings });
+        self.settings = Arc::new(settings.within_bounds());
         self
     }
 
@@ -238,6 +237,7 @@ impl Wire for Http {
     }
 
     fn prepare(&mut self, endpoint: &Endpoint) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.settings.check()?;
         Ok(self.additions.rest.prepare(endpoint)?)
     }
 

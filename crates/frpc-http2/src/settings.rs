@@ -97,11 +97,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns these settings with each value moved into the range of the protocol.
+    /// Returns these settings with each value moved into its range: that of the protocol, or that of a clock.
     pub(crate) fn in_range(mut self) -> Self {
         self.stream_window = self.stream_window.min(WINDOW_MAX);
         self.connection_window = self.connection_window.clamp(INITIAL_WINDOW, WINDOW_MAX);
         self.frame_len_max = self.frame_len_max.clamp(FRAME_LEN_MIN, (1 << 24) - 1);
+        for time in [&mut self.keepalive_timeout, &mut self.handshake_timeout, &mut self.shutdown_timeout] {
+            *time = (*time).min(TIME_MAX);
+        }
+        self.keepalive_interval = self.keepalive_interval.map(|time| time.min(TIME_MAX));
+        self.stall_timeout = self.stall_timeout.map(|time| time.min(TIME_MAX));
         self
     }
 }
@@ -115,9 +120,15 @@ pub(crate) const INITIAL_WINDOW: u32 = 65_535;
 /// The largest window of the protocol, in bytes.
 pub(crate) const WINDOW_MAX: u32 = (1 << 31) - 1;
 
+/// Longer than any wait, and short enough to be added to an [`Instant`](std::time::Instant).
+const TIME_MAX: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::Connection;
 
     #[test]
     fn values_move_into_the_range_of_the_protocol() {
@@ -128,5 +139,22 @@ mod tests {
         let high = Settings { stream_window, connection_window, frame_len_max, ..Default::default() }.in_range();
         assert_eq!((high.stream_window, high.connection_window), (WINDOW_MAX, WINDOW_MAX));
         assert_eq!(high.frame_len_max, 16_777_215);
+    }
+
+    #[test]
+    fn the_longest_times_can_be_added_to_a_clock() {
+        let (longest, now) = (Duration::MAX, Instant::now());
+        let settings = Settings {
+            keepalive_interval: Some(longest),
+            keepalive_timeout: longest,
+            handshake_timeout: longest,
+            shutdown_timeout: longest,
+            stall_timeout: Some(longest),
+            ..Default::default()
+        };
+        let mut server = Connection::server(settings, now);
+        assert_eq!(server.poll_timeout(), Some(now + TIME_MAX));
+        server.shut_down();
+        assert_eq!(server.handle_timeout(now), Ok(()));
     }
 }

@@ -55,6 +55,7 @@ impl ConnectionPool {
         client: Client,
         connect: ConnectSettings,
     ) -> Result<Arc<Self>, ConnectError> {
+        client.settings.check()?;
         let mut target = ServerUrl::parse(&url).map_err(ConnectError::Address)?;
         target.name_host(&connect).map_err(ConnectError::Address)?;
         let dialer = HttpDialer::new(url, target, client, connect).map_err(ConnectError::Address)?;

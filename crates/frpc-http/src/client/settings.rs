@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use frpc::{ByteStream, codec::Format};
+use frpc::{ByteStream, InvalidSetting, codec::Format};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::settings::path_prefix;
+use crate::settings::{TIME_MAX, path_prefix};
 
 /// The HTTP version used by a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,8 @@ pub struct Client {
 
 /// Settings of a [`Client`].
 ///
-/// Fields may be added, so `..ClientSettings::default()` belongs at the end of a literal.
+/// A time above a year counts as a year. Fields may be added, so `..ClientSettings::default()` belongs at the end of a
+/// literal.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// The message format: [`Format::Proto`], the default, or [`Format::Json`].
@@ -156,6 +157,32 @@ impl Default for ClientSettings {
     }
 }
 
+impl ClientSettings {
+    /// Returns the settings inside the bounds of a clock, with a connection, and with the form of a path for the prefix.
+    fn within_bounds(self) -> Self {
+        Self {
+            twirp_prefix: path_prefix(&self.twirp_prefix),
+            connections_max: self.connections_max.max(1),
+            idle_max: self.idle_max.min(TIME_MAX),
+            keepalive_interval: self.keepalive_interval.map(|time| time.min(TIME_MAX)),
+            keepalive_timeout: self.keepalive_timeout.min(TIME_MAX),
+            http1_silence_max: self.http1_silence_max.map(|time| time.min(TIME_MAX)),
+            ..self
+        }
+    }
+
+    /// Returns an error for the first setting that allows no call to be made.
+    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
+        let interval = self.keepalive_interval.unwrap_or(TIME_MAX);
+        let silence = self.http1_silence_max.unwrap_or(TIME_MAX);
+        InvalidSetting::refuse_zero("headers_len_max", &self.headers_len_max, "every response would be refused")?;
+        InvalidSetting::refuse_zero("keepalive_interval", &interval, "pings would be sent without end")?;
+        InvalidSetting::refuse_zero("keepalive_timeout", &self.keepalive_timeout, "every silent server would be lost")?;
+        InvalidSetting::refuse_zero("http1_silence_max", &silence, "every connection would be closed immediately")?;
+        InvalidSetting::refuse_zero("stream_window", &self.stream_window, "no server could send a response")
+    }
+}
+
 /// A byte stream to a server.
 pub(super) type BoxIo = Box<dyn ByteStream>;
 
@@ -170,9 +197,7 @@ impl Client {
 
     /// Replaces all settings.
     pub fn settings(mut self, settings: ClientSettings) -> Self {
-        let twirp_prefix = path_prefix(&settings.twirp_prefix);
-        let connections_max = settings.connections_max.max(1);
-        self.settings = ClientSettings { twirp_prefix, connections_max, ..settings };
+        self.settings = settings.within_bounds();
         self
     }
 

@@ -113,7 +113,7 @@ impl<F: Future<Output = ()>> Future for ResponseTask<F> {
             *me.piece = piece;
             match me.late {
                 None => *me.late = Some(Box::pin(sleep(*me.limit))),
-                Some(late) => late.as_mut().reset(after(*me.limit)),
+                Some(late) => late.as_mut().reset(Instant::now() + *me.limit),
             }
         }
         let Some(late) = me.late else { return Poll::Pending };
@@ -121,11 +121,6 @@ impl<F: Future<Output = ()>> Future for ResponseTask<F> {
         debug!(limit = ?me.limit, "reset a call: the peer did not read its response in time (write_stall_max)");
         Poll::Ready(())
     }
-}
-
-fn after(limit: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(limit).unwrap_or(now + FAR)
 }
 
 /// A response body in pieces of at most [`PIECE_LEN`]. HTTP/2 buffers at most one piece per response.
@@ -173,6 +168,3 @@ impl Body for PiecewiseBody {
 
 /// The maximum data of a response that HTTP/2 buffers for its peer.
 const PIECE_LEN: usize = 32 * 1024;
-
-/// Longer than any caller waits, and short enough to be added to an [`Instant`].
-const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

@@ -5,7 +5,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
@@ -114,7 +113,7 @@ impl<'a> ServerConnection<'a> {
     fn new(context: &'a Arc<ServeContext>, socket: WriteTimeout<Raw>, drain: &'a Drain) -> Self {
         let settings = &context.settings;
         let now = Instant::now();
-        let until = now.checked_add(settings.head_time_max).unwrap_or_else(|| now + FAR);
+        let until = now + settings.head_time_max;
         let wakes = Arc::new(WakeList::default());
         let core = Connection::server(core_settings(settings), now.into_std());
         let frames = core.frames().clone();
@@ -471,6 +470,3 @@ const RELEASED_LATE_MAX: usize = STREAM_WINDOW as usize / 4;
 
 /// A request with a head of up to this many times the limit reaches its protocol, which refuses it.
 const HEAD_LEN_FACTOR: u32 = 8;
-
-/// Longer than any wait, and short enough to be added to an [`Instant`].
-const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

@@ -32,6 +32,47 @@ fn server(service: &TestService) -> Arc<Server> {
 }
 
 #[test]
+fn the_longest_times_mean_no_limit() {
+    in_virtual_time(async {
+        let longest = Duration::MAX;
+        for url in URLS {
+            let network = Network::default();
+            network.serve(server(&TestService::default()));
+            let settings = ClientSettings {
+                idle_max: longest,
+                keepalive_interval: Some(longest),
+                keepalive_timeout: longest,
+                keepalive_while_idle: true,
+                http1_silence_max: Some(longest),
+                ..ClientSettings::default()
+            };
+            let channel = network.channel(Client::new().settings(settings)).connect(url).await.unwrap();
+            assert_eq!(ask(&TestClient::new(channel), "hi").await.unwrap(), "hi");
+        }
+    });
+}
+
+#[test]
+fn a_zero_that_allows_no_call_is_refused() {
+    in_virtual_time(async {
+        let default = ClientSettings::default;
+        for (name, settings) in [
+            ("headers_len_max", ClientSettings { headers_len_max: 0, ..default() }),
+            ("keepalive_interval", ClientSettings { keepalive_interval: Some(Duration::ZERO), ..default() }),
+            ("keepalive_timeout", ClientSettings { keepalive_timeout: Duration::ZERO, ..default() }),
+            ("http1_silence_max", ClientSettings { http1_silence_max: Some(Duration::ZERO), ..default() }),
+            ("stream_window", ClientSettings { stream_window: 0, ..default() }),
+        ] {
+            let network = Network::default();
+            network.serve(server(&TestService::default()));
+            let error = network.channel(Client::new().settings(settings)).connect(URLS[0]).await.unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{name} must not be zero")), "{error}");
+            assert_eq!(network.attempts(), 0);
+        }
+    });
+}
+
+#[test]
 fn a_refused_call_is_retried() {
     in_virtual_time(async {
         let (client, mut peer, _connections, _) = with_raw(Client::new()).await;

@@ -1,5 +1,7 @@
 //! Silent peers: connections without a complete first request, unread responses, and shutdowns in the meantime.
 
+use std::time::Duration;
+
 use frpc::Server;
 use frpc_http::{Http, HttpSettings};
 use h2::{Reason, client};
@@ -14,7 +16,7 @@ use tokio::{io::duplex, time::Instant};
 
 use crate::{
     h2_caller::{H2Caller, grpc_request, messages, server},
-    http1::Http1,
+    http1::{Http1, ask},
 };
 
 fn serve(service: &TestService, http: Http) -> Server {
@@ -52,6 +54,55 @@ fn a_connection_without_a_complete_request_is_closed() {
             tokio::time::sleep(13 * SECOND).await;
             assert_eq!(server.metrics().connections, 0, "{}", said.escape_ascii());
         }
+    });
+}
+
+#[test]
+fn the_longest_times_mean_no_limit() {
+    in_virtual_time(async {
+        let longest = Duration::MAX;
+        let server = serve(
+            &TestService::default(),
+            Http::new().settings(HttpSettings {
+                head_time_max: longest,
+                body_time_max: longest,
+                keepalive_interval: Some(longest),
+                keepalive_timeout: longest,
+                write_stall_max: longest,
+                half_closed_max: longest,
+                ..HttpSettings::default()
+            }),
+        );
+        let mut caller = H2Caller::connect(&server).await;
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
+        let head = "POST /calls.Test/Say HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+        let plain = format!("{head}content-length: 2\r\n\r\n{{}}");
+        let chunked = format!("{head}connection: close\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n");
+        let heard = String::from_utf8(ask(&server, plain + &chunked).await).unwrap();
+        assert_eq!(heard.matches("200 OK").count(), 2, "{heard}");
+        server.shutdown(longest).await;
+    });
+}
+
+#[test]
+fn a_zero_that_allows_no_call_is_refused() {
+    in_virtual_time(async {
+        let default = HttpSettings::default;
+        for (name, settings) in [
+            ("head_len_max", HttpSettings { head_len_max: 0, ..default() }),
+            ("head_time_max", HttpSettings { head_time_max: Duration::ZERO, ..default() }),
+            ("body_time_max", HttpSettings { body_time_max: Duration::ZERO, ..default() }),
+            ("streams_max", HttpSettings { streams_max: 0, ..default() }),
+            ("keepalive_interval", HttpSettings { keepalive_interval: Some(Duration::ZERO), ..default() }),
+            ("keepalive_timeout", HttpSettings { keepalive_timeout: Duration::ZERO, ..default() }),
+            ("write_stall_max", HttpSettings { write_stall_max: Duration::ZERO, ..default() }),
+        ] {
+            let builder = server(&TestService::default(), Http::new().settings(settings));
+            let error = builder.without_listener().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} must not be zero")), "{error}");
+        }
+        let settings = HttpSettings { keepalive_interval: None, half_closed_max: Duration::ZERO, ..default() };
+        serve(&TestService::default(), Http::new().settings(settings));
     });
 }
 

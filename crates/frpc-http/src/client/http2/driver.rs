@@ -33,6 +33,7 @@ use crate::{
     alarm::Alarm,
     client::settings::ClientSettings,
     http2::{PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, default_settings, poll_write_output, with_scratch},
+    settings::TIME_MAX,
 };
 
 /// Sends requests on a connection. The connection ends after it is dropped and its calls are over.
@@ -516,7 +517,7 @@ pub(super) fn core_settings(settings: &ClientSettings) -> Settings {
         keepalive_timeout: settings.keepalive_timeout,
         keepalive_while_idle: settings.keepalive_while_idle,
         // A slow server is not an error. PING and the deadlines of calls find a dead one.
-        handshake_timeout: FAR,
+        handshake_timeout: TIME_MAX,
         stall_timeout: None,
         // Each call ends at most once, so a server cannot cause more of them.
         resets_max: u32::MAX,
@@ -536,6 +537,3 @@ const COMMANDS_KEPT: usize = 64;
 
 /// The maximum time for the end of a socket, such as the last record of TLS.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
-
-/// Longer than any wait, and short enough to be added to an [`Instant`].
-const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
