@@ -139,7 +139,7 @@ impl JsonRpcLink {
         let room = Arc::new(Semaphore::new(QUEUE_LEN_MAX as usize));
         let (task, ended) = (AtomicWaker::new(), Notify::new());
         let shared = Arc::new(SharedLink { state: Mutex::default(), task, room, ended, message_len_max });
-        tokio::spawn(drive(shared.clone(), conduit));
+        tokio::spawn(drive(LinkTask(shared.clone()), conduit));
         Self(shared)
     }
 
@@ -481,8 +481,19 @@ impl Stream for NotificationReceiver {
     }
 }
 
+/// The task of a connection. Also ends the calls if the runtime drops it.
+struct LinkTask(Arc<SharedLink>);
+
+impl Drop for LinkTask {
+    fn drop(&mut self) {
+        let reason = CloseReason::Io(Arc::new(io::Error::other("the runtime of the connection has ended")));
+        self.0.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
+    }
+}
+
 /// Moves messages until the connection ends.
-async fn drive(shared: Arc<SharedLink>, mut conduit: impl MessageSocket) {
+async fn drive(task: LinkTask, mut conduit: impl MessageSocket) {
+    let shared = &task.0;
     let ended: Result<(), LinkFailure> = poll_fn(|cx| {
         // Register before reading the state, so that no wake-up is lost.
         shared.task.register(cx.waker());
@@ -505,7 +516,7 @@ async fn drive(shared: Arc<SharedLink>, mut conduit: impl MessageSocket) {
                     Poll::Ready(Err(error)) => {
                         debug!(%error, "connection to a JSON-RPC server lost");
                         // The server may have sent the reason before closing.
-                        return poll_last_messages(&shared, &mut conduit, cx);
+                        return poll_last_messages(shared, &mut conduit, cx);
                     }
                     Poll::Pending => break,
                 }

@@ -58,6 +58,21 @@ fn an_error_without_an_id_fails_all_pending_calls() {
 }
 
 #[test]
+fn calls_end_with_the_runtime_of_their_connection() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (link, _server) = runtime.block_on(async { link(1 << 16) });
+    in_virtual_time(async {
+        let call = calling(&link, "{}", SECOND);
+        settle().await;
+        runtime.shutdown_background();
+        let status = call.await.unwrap().unwrap_err();
+        assert_eq!(may_have_executed(&status), Some(false), "{status}");
+        link.ended().await;
+        assert!(link.is_over());
+    });
+}
+
+#[test]
 fn an_invalid_or_oversized_message_fails_only_its_call() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
