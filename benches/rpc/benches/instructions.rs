@@ -28,47 +28,47 @@ use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, 
 use tokio::runtime::Runtime;
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(7_600, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_670, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(7_400, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_640, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_000, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_520, CALLS))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(10_650, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_300, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(6_110, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_fleet, config = at_most(5_960, CALLS))]
 fn fleet_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_200, CALLS))]
-#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(3_950, CALLS))]
+#[bench::one(args = (1), setup = GrpcServing::start, config = at_most(9_170, CALLS))]
+#[bench::ten(args = (10), setup = GrpcServing::start, config = at_most(3_930, CALLS))]
 fn grpc_server(mut serving: GrpcServing) -> GrpcServing {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(10_930, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(6_000, CALLS))]
+#[bench::one(args = (1), setup = Calling::start_grpc, config = at_most(10_800, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start_grpc, config = at_most(5_900, CALLS))]
 fn grpc_client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_600, CALLS))]
-#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(14_900, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_450, CALLS))]
+#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(14_700, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
     both

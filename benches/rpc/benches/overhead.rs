@@ -32,14 +32,14 @@ struct Case {
 
 const CASES: [Case; 11] = [
     Case { name: "reading and writing a trace context", start: |on| pass_contexts(on), limit: 780.0 },
-    Case { name: "metrics, server, 1 call in flight", start: |on| server(1, on), limit: 225.0 },
-    Case { name: "metrics, server, 10 calls in flight", start: |on| server(10, on), limit: 55.0 },
-    Case { name: "metrics, channel, 1 call in flight", start: |on| channel(1, on), limit: 190.0 },
-    Case { name: "metrics, channel, 10 calls in flight", start: |on| channel(10, on), limit: 195.0 },
-    Case { name: "metrics, gRPC server, 1 call in flight", start: |on| grpc_server(1, on), limit: 240.0 },
-    Case { name: "metrics, gRPC server, 10 calls in flight", start: |on| grpc_server(10, on), limit: 52.0 },
-    Case { name: "metrics, gRPC channel, 1 call in flight", start: |on| grpc_channel(1, on), limit: 200.0 },
-    Case { name: "metrics, gRPC channel, 10 calls in flight", start: |on| grpc_channel(10, on), limit: 200.0 },
+    Case { name: "metrics, server, 1 call in flight", start: |on| server(1, on), limit: 155.0 },
+    Case { name: "metrics, server, 10 calls in flight", start: |on| server(10, on), limit: 38.0 },
+    Case { name: "metrics, channel, 1 call in flight", start: |on| channel(1, on), limit: 88.0 },
+    Case { name: "metrics, channel, 10 calls in flight", start: |on| channel(10, on), limit: 88.0 },
+    Case { name: "metrics, gRPC server, 1 call in flight", start: |on| grpc_server(1, on), limit: 155.0 },
+    Case { name: "metrics, gRPC server, 10 calls in flight", start: |on| grpc_server(10, on), limit: 38.0 },
+    Case { name: "metrics, gRPC channel, 1 call in flight", start: |on| grpc_channel(1, on), limit: 86.0 },
+    Case { name: "metrics, gRPC channel, 10 calls in flight", start: |on| grpc_channel(10, on), limit: 87.0 },
     Case { name: "trace context, both sides", start: |on| traced(connected, on), limit: 3_600.0 },
     Case { name: "trace context, both sides of gRPC", start: |on| traced(connected_by_grpc, on), limit: 9_900.0 },
 ];

@@ -4,7 +4,7 @@ use std::{
     iter,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -20,6 +20,8 @@ pub const CODES: usize = 17;
 /// The counters of one method on one thread. Only this thread changes them.
 #[derive(Debug, Default)]
 pub struct MethodCells {
+    /// See [`set_owner`](Self::set_owner).
+    owner: AtomicUsize,
     started: Counter,
     /// Calls that were started, made one request and got one response, all counted at their end.
     whole: Counter,
@@ -89,6 +91,16 @@ impl DurationCells {
 }
 
 impl MethodCells {
+    /// Sets the owner of these counters, a number above zero, for [`CallCounters::here_of`](crate::CallCounters::here_of).
+    pub fn set_owner(&self, owner: usize) {
+        self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn owner(&self) -> usize {
+        self.owner.load(Ordering::Relaxed)
+    }
+
     /// Counts the start of a call.
     #[inline]
     pub fn start(&self) {

@@ -21,7 +21,7 @@ pub struct CallCounters {
     id: u64,
     methods: usize,
     /// The counters of the first threads of the process. Most processes have no more.
-    first: Box<[OnceLock<ThreadCells>]>,
+    first: [OnceLock<ThreadCells>; FIRST_LEN],
     /// The counters of further threads. Each item has twice the room of the previous one.
     more: [OnceLock<Box<[OnceLock<ThreadCells>]>>; MORE_LEN],
 }
@@ -32,12 +32,14 @@ struct ThreadCells {
 }
 
 /// Successful calls of one method in the current turn of an event loop.
+// In this order, each count is one instruction. The compiler makes more of two neighbours of the same type.
+#[repr(C)]
 struct CallRun {
+    request_bytes: Cell<u64>,
     /// The counters and the method; see [`CallCounters::run_key`]. `NO_RUN` between the runs.
     key: Cell<u64>,
-    calls: Cell<u64>,
-    request_bytes: Cell<u64>,
     response_bytes: Cell<u64>,
+    calls: Cell<u32>,
 }
 
 impl CallRun {
@@ -60,10 +62,10 @@ impl CallRun {
 thread_local! {
     static RUN: CallRun = const {
         CallRun {
-            key: Cell::new(NO_RUN),
-            calls: Cell::new(0),
             request_bytes: Cell::new(0),
+            key: Cell::new(NO_RUN),
             response_bytes: Cell::new(0),
+            calls: Cell::new(0),
         }
     };
 }
@@ -90,7 +92,7 @@ impl CallCounters {
         Self {
             id: (IDS.fetch_add(1, Ordering::Relaxed) + 1) << METHOD_BITS,
             methods: methods.clamp(1, METHODS_MAX),
-            first: iter::repeat_with(OnceLock::new).take(FIRST_LEN).collect(),
+            first: [const { OnceLock::new() }; FIRST_LEN],
             more: [const { OnceLock::new() }; MORE_LEN],
         }
     }
@@ -100,34 +102,43 @@ impl CallCounters {
         self.methods
     }
 
+    /// Returns the counters of a method on this thread. `None` if they are new, or if the thread is not one of the first.
     #[inline]
-    fn thread(&self) -> &ThreadCells {
-        let number = thread::number();
-        match self.first.get(number).and_then(OnceLock::get) {
-            Some(cells) => cells,
-            None => self.new_thread(number),
-        }
-    }
-
-    #[cold]
-    fn new_thread(&self, number: usize) -> &ThreadCells {
-        let cells = match self.first.get(number) {
-            Some(cells) => cells,
-            None => {
-                // FIRST_LEN in the first item, then twice as many in each.
-                let item = (number / FIRST_LEN).ilog2() as usize;
-                let (item, start) = (item.min(MORE_LEN - 1), FIRST_LEN << item);
-                let cells = self.more[item].get_or_init(|| iter::repeat_with(OnceLock::new).take(start).collect());
-                &cells[(number - start).min(cells.len() - 1)]
-            }
-        };
-        cells.get_or_init(|| ThreadCells { methods: iter::repeat_with(OnceLock::new).take(self.methods).collect() })
+    fn known(&self, method: usize) -> Option<&MethodCells> {
+        // An unnumbered thread is not one of the first ones either.
+        let thread = self.first.get(thread::known_number())?.get()?;
+        thread.methods.get(method)?.get().map(|cells| &**cells)
     }
 
     /// Returns the counters of a method on this thread.
     #[inline]
     pub fn here(&self, method: usize) -> LocalCells<'_> {
-        LocalCells { cells: self.thread().method(method), not_send: PhantomData }
+        LocalCells::new(self.known(method).unwrap_or_else(|| self.find(method)))
+    }
+
+    /// Returns the counters of a method on this thread, if they have this [owner](MethodCells::set_owner).
+    ///
+    /// It replaces a second look-up where the number of a method is a guess, such as its position in a hash table.
+    #[inline]
+    pub fn here_of(&self, method: usize, owner: usize) -> Option<LocalCells<'_>> {
+        self.known(method).filter(|cells| cells.owner() == owner).map(LocalCells::new)
+    }
+
+    #[cold]
+    fn find(&self, method: usize) -> &MethodCells {
+        let number = thread::number();
+        let thread = match self.first.get(number) {
+            Some(thread) => thread,
+            None => {
+                // FIRST_LEN in the first item, then twice as many in each.
+                let item = (number / FIRST_LEN).ilog2() as usize;
+                let (item, start) = (item.min(MORE_LEN - 1), FIRST_LEN << item);
+                let threads = self.more[item].get_or_init(|| iter::repeat_with(OnceLock::new).take(start).collect());
+                &threads[(number - start).min(threads.len() - 1)]
+            }
+        };
+        let new = || ThreadCells { methods: iter::repeat_with(OnceLock::new).take(self.methods).collect() };
+        thread.get_or_init(new).methods[method.min(self.methods - 1)].get_or_init(Box::default)
     }
 
     /// Counts a successful call that began and ended in the current turn of an event loop on this thread.
@@ -180,17 +191,15 @@ impl CallCounters {
     /// Ends a turn of an event loop. `nanos` returns the nanoseconds since its start, if the turn has ended calls.
     #[inline]
     pub fn end_turn(&self, nanos: impl FnOnce() -> u64) {
-        RUN.with(|run| {
-            if self.owns(run.key.get()) {
-                self.end_run(run, nanos());
-            }
-        });
+        if self.owns(RUN.with(|run| run.key.get())) {
+            let nanos = nanos();
+            RUN.with(|run| self.end_run(run, nanos));
+        }
     }
 
-    #[inline]
     fn end_run(&self, run: &CallRun, nanos: u64) {
-        let method = method_of(run.key.replace(NO_RUN));
-        self.here(method).add_run(run.calls.get(), run.request_bytes.get(), run.response_bytes.get(), nanos);
+        let cells = self.here(method_of(run.key.replace(NO_RUN)));
+        cells.add_run(run.calls.get().into(), run.request_bytes.get(), run.response_bytes.get(), nanos);
     }
 
     /// Adds up the counters of a method on all threads.
@@ -219,10 +228,15 @@ pub struct ThreadedCells<'a> {
 }
 
 impl<'a> LocalCells<'a> {
+    #[inline]
+    fn new(cells: &'a MethodCells) -> Self {
+        Self { cells, not_send: PhantomData }
+    }
+
     /// Returns the same counters in a form that may move to other threads.
     #[inline]
     pub fn with_thread(self) -> ThreadedCells<'a> {
-        ThreadedCells { cells: self.cells, thread: thread::number() }
+        ThreadedCells { cells: self.cells, thread: thread::known_number() }
     }
 }
 
@@ -230,7 +244,7 @@ impl<'a> ThreadedCells<'a> {
     /// Returns the counters if they belong to the current thread. Costs less than [`CallCounters::here`].
     #[inline]
     pub fn if_here(self) -> Option<LocalCells<'a>> {
-        (thread::number() == self.thread).then_some(LocalCells { cells: self.cells, not_send: PhantomData })
+        (thread::known_number() == self.thread).then(|| LocalCells::new(self.cells))
     }
 }
 
@@ -252,21 +266,6 @@ impl Deref for LocalCells<'_> {
 impl fmt::Debug for LocalCells<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalCells").finish_non_exhaustive()
-    }
-}
-
-impl ThreadCells {
-    #[inline]
-    fn method(&self, method: usize) -> &MethodCells {
-        match self.methods.get(method).and_then(OnceLock::get) {
-            Some(cells) => cells,
-            None => self.new_method(method),
-        }
-    }
-
-    #[cold]
-    fn new_method(&self, method: usize) -> &MethodCells {
-        self.methods[method.min(self.methods.len() - 1)].get_or_init(Box::default)
     }
 }
 
@@ -327,6 +326,16 @@ mod tests {
         let cells = counters.here(0).with_thread();
         assert!(cells.if_here().is_some());
         std::thread::scope(|scope| assert!(scope.spawn(|| cells.if_here().is_none()).join().unwrap()));
+    }
+
+    #[test]
+    fn counters_are_found_for_their_owner_on_each_thread() {
+        let counters = CallCounters::new(2);
+        assert!(counters.here_of(1, 7).is_none());
+        counters.here(1).set_owner(7);
+        let is_found = |method, owner| counters.here_of(method, owner).is_some();
+        assert_eq!([is_found(1, 7), is_found(1, 8), is_found(0, 7), is_found(2, 7)], [true, false, false, false]);
+        std::thread::scope(|scope| assert!(!scope.spawn(|| is_found(1, 7)).join().unwrap()));
     }
 
     #[test]

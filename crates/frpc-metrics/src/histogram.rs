@@ -8,20 +8,16 @@ pub const BUCKETS: usize = (LAST_OCTAVE - FIRST_OCTAVE) as usize * SUB_BUCKETS +
 /// Returns the number of the bucket of a duration.
 #[inline]
 pub(crate) fn bucket_of(nanos: u64) -> usize {
-    // The upper bound of a bucket belongs to it.
-    let below = nanos.saturating_sub(1);
-    if below >> FIRST_OCTAVE == 0 {
-        return 0;
-    }
+    // The upper bound of a bucket belongs to it. The first bucket is the quarter before the second.
+    let below = nanos.max(1 << FIRST_OCTAVE) - 1;
     let octave = below.ilog2();
-    if octave >= LAST_OCTAVE {
-        return BUCKETS - 1;
-    }
     let mantissa = below << (63 - octave);
     // A quarter of the range is at most one below the quarter of the ratio.
-    let linear = (mantissa >> 61 & 3) as usize;
+    let linear = (mantissa >> 61) as usize;
     let quarter = linear + usize::from(mantissa >= QUARTERS[linear]);
-    1 + (octave - FIRST_OCTAVE) as usize * SUB_BUCKETS + quarter
+    // The first octave begins after the first bucket, and the top bit of the mantissa is set.
+    let bucket = octave as usize * SUB_BUCKETS + quarter + 1 - (FIRST_OCTAVE as usize + 1) * SUB_BUCKETS;
+    bucket.min(BUCKETS - 1)
 }
 
 /// Returns the upper bound of a bucket in seconds, which belongs to it. Infinite for the last one.
@@ -97,9 +93,10 @@ const FIRST_OCTAVE: u32 = 8;
 /// The last bucket begins at this power of two, in nanoseconds.
 const LAST_OCTAVE: u32 = 42;
 const SUB_BUCKETS: usize = 4;
-/// The bounds between the buckets of a power of two: 2^63 times 2^(1/4), 2^(2/4) and 2^(3/4), and nearly 2^64.
-const QUARTERS: [u64; SUB_BUCKETS] =
-    [10_968_499_650_544_839_023, 13_043_817_825_332_782_212, 15_511_800_964_685_064_948, u64::MAX];
+/// The bounds between the buckets of a power of two: 2^63 times 2^(1/4), 2^(2/4) and 2^(3/4), by the first three bits of
+/// a number with its top bit set.
+const QUARTERS: [u64; 2 * SUB_BUCKETS] =
+    [0, 0, 0, 0, 10_968_499_650_544_839_023, 13_043_817_825_332_782_212, 15_511_800_964_685_064_948, u64::MAX];
 
 #[cfg(test)]
 mod tests {
@@ -109,9 +106,9 @@ mod tests {
 
     #[test]
     fn quarters_are_powers_of_the_fourth_root_of_two() {
-        for (index, quarter) in QUARTERS.into_iter().take(3).enumerate() {
+        for (index, quarter) in QUARTERS[4..7].iter().enumerate() {
             let exact = 2_f64.powi(63) * 2_f64.powf((index + 1) as f64 / 4.0);
-            assert!((quarter as f64 / exact - 1.0).abs() < 1e-12, "{index}");
+            assert!((*quarter as f64 / exact - 1.0).abs() < 1e-12, "{index}");
         }
     }
 

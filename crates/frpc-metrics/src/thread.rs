@@ -11,6 +11,12 @@ thread_local! {
     static LEASE: Cell<Option<NumberLease>> = const { Cell::new(None) };
 }
 
+/// Returns the number of this thread, or [`UNNUMBERED`] before the first call of [`number`].
+#[inline]
+pub(crate) fn known_number() -> usize {
+    NUMBER.get()
+}
+
 /// Returns the number of this thread. No two running threads have the same. The numbers of ended threads are used again.
 #[inline]
 pub(crate) fn number() -> usize {

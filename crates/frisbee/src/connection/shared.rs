@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use super::{core::ConnectionCore, space::SpaceQueue, states::AttachedStates};
 use crate::{
     Address, CloseReason, Config,
-    clock::Instant,
+    clock::{Instant, nanos_of, nanos_until},
     net::PeerIdentity,
     proto,
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Notify},
@@ -35,7 +35,7 @@ pub(crate) struct ConnectionShared {
     /// Values attached by the user.
     pub(super) states: AttachedStates,
     began: Instant,
-    /// Start time of the driver's turn, in nanoseconds since the start of the connection.
+    /// Start time of the driver's turn, as [`nanos_of`] returns it.
     turn: AtomicU64,
     pub(crate) runtime: Handle,
     pub(crate) local: Address,
@@ -63,7 +63,7 @@ impl ConnectionShared {
             config,
             states: AttachedStates::new(identity.map(|proof| Box::new(proof) as _)),
             began: now,
-            turn: AtomicU64::new(0),
+            turn: AtomicU64::new(nanos_of(now)),
             runtime: Handle::current(),
             local,
             peer,
@@ -72,28 +72,21 @@ impl ConnectionShared {
 
     /// Records the start time of a driver's turn.
     pub(crate) fn begin_turn(&self, now: Instant) {
-        self.turn.store(self.nanos_at(now), Ordering::Relaxed);
-    }
-
-    /// Returns the nanoseconds from the start of the connection to this time.
-    #[inline]
-    fn nanos_at(&self, at: Instant) -> u64 {
-        let since = at.saturating_duration_since(self.began);
-        since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(since.subsec_nanos().into())
+        self.turn.store(nanos_of(now), Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn nanos_in_turn(&self, now: Instant) -> u64 {
-        self.nanos_at(now).saturating_sub(self.turn.load(Ordering::Relaxed))
+        nanos_until(self.turn.load(Ordering::Relaxed), nanos_of(now))
     }
 
     #[inline]
     pub(crate) fn nanos_to_turn(&self, from: Instant) -> u64 {
-        self.turn.load(Ordering::Relaxed).saturating_sub(self.nanos_at(from))
+        nanos_until(nanos_of(from), self.turn.load(Ordering::Relaxed))
     }
 
     pub(crate) fn turn(&self) -> Instant {
-        self.began + Duration::from_nanos(self.turn.load(Ordering::Relaxed))
+        self.began + Duration::from_nanos(nanos_until(nanos_of(self.began), self.turn.load(Ordering::Relaxed)))
     }
 
     #[inline]

@@ -12,13 +12,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::clock::Instant;
-use frpc_metrics::ThreadedCells;
+use frisbee::clock::{Instant, nanos_between};
+use frpc_metrics::{LocalCells, ThreadedCells};
 use pin_project_lite::pin_project;
 
 use super::{
     exchange::{Answer, Body, Call},
-    meter::{CallMeter, nanos_between, nanos_since},
+    meter::{CallMeter, nanos_since},
     method::Method,
     packed::{BatchSource, MessagePrefix, PollNext, ReceivedMessages},
     recorder::{self, CallFailure, CallNotes, StreamRecord},
@@ -36,6 +36,7 @@ pub(crate) struct CallMeasure {
     method: u16,
     /// `true` if the first poll happens in a turn of an event loop, and [`CallMeter::end_turn`] follows.
     is_in_turn: bool,
+    /// [`COUNTED_LEN`] for a stream of requests, and once the call has begun.
     request_len: u32,
     /// Boxed, because most handlers are ready at their first poll, and calls are rarely recorded.
     state: Option<Box<MeasureState>>,
@@ -100,7 +101,7 @@ impl CallMeasure {
     #[inline]
     pub(crate) fn new(method: u16, request_len: Option<usize>, is_in_turn: bool) -> Self {
         // Longer messages do not exist.
-        let request_len = request_len.and_then(|len| u32::try_from(len).ok()).unwrap_or(STREAMED);
+        let request_len = request_len.and_then(|len| u32::try_from(len).ok()).unwrap_or(COUNTED_LEN);
         Self { method, is_in_turn, request_len, state: None }
     }
 
@@ -173,8 +174,7 @@ impl CallMeasure {
         let Some(meter) = clock.meter() else { return };
         if let Poll::Ready(Ok(answer)) = polled
             && let Some(len) = answer.body().content_len()
-            && self.request_len != STREAMED
-            && !self.is_waiting()
+            && self.request_len != COUNTED_LEN
         {
             return meter
                 .count_in_turn(self.method.into(), self.request_len as usize, len, || nanos_since(clock.turn()));
@@ -222,8 +222,9 @@ impl CallMeasure {
             cells.add_queued(now.saturating_duration_since(arrived));
         }
         let start = arrived.unwrap_or(now);
-        if self.request_len != STREAMED {
-            cells.add_request(1, self.request_len as usize);
+        let request_len = mem::replace(&mut self.request_len, COUNTED_LEN);
+        if request_len != COUNTED_LEN {
+            cells.add_request(1, request_len as usize);
         }
         let notes = notes.or_else(|| clock.notes(method));
         let (meter, deadline) = (meter.clone(), clock.deadline());
@@ -232,8 +233,8 @@ impl CallMeasure {
     }
 }
 
-/// The request length of calls with a stream of requests.
-const STREAMED: u32 = u32::MAX;
+/// The request length of calls without a single request left to count.
+const COUNTED_LEN: u32 = u32::MAX;
 
 /// The clock of a call that knows its times itself.
 pub(crate) struct OwnClock<'a> {
@@ -294,29 +295,38 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for MeasuredCall<'_, F> 
 /// The count of a call made by a channel. Dropped before its end, the call counts as cancelled.
 pub(crate) struct ChannelMeasure<'a> {
     /// `None` if nothing is counted, or no longer.
-    meter: Option<&'a Arc<CallMeter>>,
+    counts: Option<ChannelCounts<'a>>,
     called: &'static Method,
-    /// The number of the method.
-    method: usize,
     start: Instant,
-    /// The counters of the thread on which the call began. Most calls end there.
-    cells: Option<ThreadedCells<'a>>,
     /// The length of a single request, counted with the end of the call. Zero before it is sent, [`COUNTED`] without one.
     request_len: AtomicUsize,
+}
+
+/// The counters of a call made by a channel.
+#[derive(Clone, Copy)]
+struct ChannelCounts<'a> {
+    meter: &'a Arc<CallMeter>,
+    /// The counters of the thread on which the call began. Most calls end there.
+    cells: ThreadedCells<'a>,
+}
+
+impl<'a> ChannelCounts<'a> {
+    /// Returns the counters of this thread.
+    fn here(self, called: &'static Method) -> LocalCells<'a> {
+        self.cells.if_here().unwrap_or_else(|| self.meter.here_of(called))
+    }
 }
 
 impl<'a> ChannelMeasure<'a> {
     /// Counts the start of a call.
     #[inline]
     pub(crate) fn begin(meter: Option<&'a Arc<CallMeter>>, called: &'static Method, start: Instant) -> Self {
-        let (mut method, mut cells) = (0, None);
-        if let Some(meter) = meter {
-            method = meter.number(called);
-            let here = meter.here(method);
+        let counts = meter.map(|meter| {
+            let here = meter.here_of(called);
             here.start();
-            cells = Some(here.with_thread());
-        }
-        Self { meter, called, method, start, cells, request_len: AtomicUsize::new(COUNTED) }
+            ChannelCounts { meter, cells: here.with_thread() }
+        });
+        Self { counts, called, start, request_len: AtomicUsize::new(COUNTED) }
     }
 
     /// Counts a single request.
@@ -336,18 +346,19 @@ impl<'a> ChannelMeasure<'a> {
 
     /// Counts a single request of this length.
     fn add_request_len(&self, len: usize) {
-        if let Some(meter) = self.meter {
-            meter.here(self.method).add_request(1, len);
+        if let Some(counts) = self.counts {
+            counts.here(self.called).add_request(1, len);
         }
     }
 
     /// Counts the requests of a call of any kind.
     pub(crate) fn with_requests(&self, call: Call) -> Call {
         self.add_request(call.body());
-        match self.meter {
-            Some(meter) => {
+        match self.counts {
+            Some(ChannelCounts { meter, .. }) => {
+                let method = meter.number(self.called);
                 let notes = || CallNotes::plain(self.called, meter.target(), None);
-                call.map_body(|body| measured_requests(meter, self.method, notes, body))
+                call.map_body(|body| measured_requests(meter, method, notes, body))
             }
             None => call,
         }
@@ -355,13 +366,13 @@ impl<'a> ChannelMeasure<'a> {
 
     /// Counts the waits of the call in queues that end while this future is polled.
     pub(crate) fn with_waits<F>(&self, calling: F) -> CountedWaits<'_, F> {
-        CountedWaits { calling, meter: self.meter.map(|meter| &**meter), called: self.called, method: self.method }
+        CountedWaits { calling, counts: self.counts, called: self.called }
     }
 
     /// Returns the start of a call that is counted.
     #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
-        self.meter.map(|_| self.start)
+        self.counts.map(|_| self.start)
     }
 
     /// Begins a single request, counted with the end of the call. Returns where to note its length once it is encoded.
@@ -383,37 +394,43 @@ impl<'a> ChannelMeasure<'a> {
     /// Counts a call with one begun or noted request and one answer, and its end after this time in nanoseconds.
     #[inline]
     pub(crate) fn end_unary(&mut self, response_len: usize, nanos: u64) {
-        if let Some(meter) = self.meter.take() {
-            let request_len = *self.request_len.get_mut();
-            let cells = self.cells.and_then(ThreadedCells::if_here).unwrap_or_else(|| meter.here(self.method));
-            cells.end_unary(request_len, response_len, nanos);
-            if recorder::is_on() {
-                self.record(meter, self.start + Duration::from_nanos(nanos));
+        let Some(counts) = &self.counts else { return };
+        match counts.cells.if_here() {
+            Some(cells) if !recorder::is_on() => {
+                cells.end_unary(*self.request_len.get_mut(), response_len, nanos);
+                self.counts = None;
             }
+            _ => self.end_and_record(response_len, nanos),
         }
     }
 
     /// Counts the only answer, and the end of the call.
     #[inline]
     fn end_with_one(&mut self, len: usize, arrival: Option<Instant>) {
-        if self.meter.is_some() && *self.request_len.get_mut() != COUNTED {
+        if self.counts.is_some() && *self.request_len.get_mut() != COUNTED {
             let nanos = match arrival {
                 Some(at) => nanos_between(self.start, at),
                 None => nanos_since(self.start),
             };
             return self.end_unary(len, nanos);
         }
-        if let Some(meter) = self.meter.take() {
-            let (cells, at) = (meter.here(self.method), arrival.unwrap_or_else(now));
+        if let Some(counts) = self.counts.take() {
+            let (cells, at) = (counts.here(self.called), arrival.unwrap_or_else(now));
             cells.add_response(1, len);
             cells.end(0, at.saturating_duration_since(self.start));
-            if recorder::is_on() {
-                self.record(meter, at);
-            }
+            self.record(counts.meter, at);
         }
     }
 
     #[cold]
+    fn end_and_record(&mut self, response_len: usize, nanos: u64) {
+        if let Some(counts) = self.counts.take() {
+            counts.here(self.called).end_unary(*self.request_len.get_mut(), response_len, nanos);
+            self.record(counts.meter, self.start + Duration::from_nanos(nanos));
+        }
+    }
+
+    /// Records the end of a successful call, if this is on.
     fn record(&self, meter: &CallMeter, at: Instant) {
         if let Some(notes) = CallNotes::plain(self.called, meter.target(), None) {
             notes.record(self.start, at, Ok(()));
@@ -445,9 +462,10 @@ impl<'a> ChannelMeasure<'a> {
     /// Returns the rest of the count.
     fn take_end(&mut self) -> Option<CallEnd> {
         self.add_begun_request();
-        let meter = self.meter.take()?.clone();
+        let meter = self.counts.take()?.meter;
         let notes = CallNotes::plain(self.called, meter.target(), None).map(Box::new);
-        Some(CallEnd { meter, method: self.method, start: self.start, deadline: None, notes })
+        let method = meter.number(self.called);
+        Some(CallEnd { meter: meter.clone(), method, start: self.start, deadline: None, notes })
     }
 }
 
@@ -456,9 +474,8 @@ pin_project! {
     pub(crate) struct CountedWaits<'a, F> {
         #[pin]
         calling: F,
-        meter: Option<&'a CallMeter>,
+        counts: Option<ChannelCounts<'a>>,
         called: &'static Method,
-        method: usize,
     }
 }
 
@@ -468,8 +485,8 @@ impl<F: Future> Future for CountedWaits<'_, F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let polled = this.calling.poll(cx);
-        if let (Some(waited), Some(meter)) = (waits::take_ended(this.called), this.meter) {
-            meter.here(*this.method).add_queued(waited);
+        if let (Some(waited), Some(counts)) = (waits::take_ended(this.called), this.counts) {
+            counts.here(this.called).add_queued(waited);
         }
         polled
     }
@@ -481,7 +498,7 @@ const COUNTED: usize = usize::MAX;
 impl Drop for ChannelMeasure<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.meter.is_some() {
+        if self.counts.is_some() {
             self.fail(CallFailure::Code(Code::Cancelled));
         }
     }

@@ -1,11 +1,11 @@
 //! Counters of the calls of a server, or of the channels to a target.
 
 use std::{
-    fmt, iter, ptr,
+    fmt, ptr,
     sync::{Arc, OnceLock},
 };
 
-use frisbee::clock::Instant;
+use frisbee::clock::{Instant, nanos_between};
 use frpc_metrics::{CallCounters, CallTotals, LocalCells};
 
 use super::{
@@ -16,8 +16,9 @@ use super::{
 
 /// The counters of all methods of a server or a target, by the systems of their calls.
 ///
-/// A known method has [`SYSTEMS_MAX`] numbers in a row, one per system. A wire adds the number of its system to the
-/// [first](first_number) of them once, when it finds the method. So the system costs a call nothing.
+/// The first numbers are those of methods seen later, then one per system for all further methods. A known method has
+/// [`SYSTEMS_MAX`] numbers in a row, one per system. A wire adds the number of its system to the [first](first_number) of
+/// them once, when it finds the method. So the system costs a call nothing.
 pub(crate) struct CallMeter {
     cells: CallCounters,
     /// The target of the channels. `None` for a server.
@@ -28,8 +29,8 @@ pub(crate) struct CallMeter {
     connects: Arc<ConnectCounters>,
     /// The methods known from the start, in the order of their numbers.
     known: Vec<&'static Method>,
-    /// Methods seen later and their systems, in a hash table. A number is the position after the known ones.
-    seen: Box<[OnceLock<(&'static Method, RpcSystem)>]>,
+    /// Methods seen later and their systems, in a hash table. A number is the position.
+    seen: Box<[OnceLock<(&'static Method, RpcSystem)>; SEEN_MAX]>,
 }
 
 impl CallMeter {
@@ -47,21 +48,30 @@ impl CallMeter {
             target,
             system,
             connects: Arc::default(),
-            cells: CallCounters::new(known.len() * SYSTEMS + SEEN_MAX + SYSTEMS),
-            seen: iter::repeat_with(OnceLock::new).take(SEEN_MAX).collect(),
+            cells: CallCounters::new(KNOWN_FIRST + known.len() * SYSTEMS),
+            seen: Box::new([const { OnceLock::new() }; SEEN_MAX]),
             known,
         }
     }
 
     /// Returns the number of a method of a channel. Methods above the limit share one.
-    #[inline]
     pub(crate) fn number(&self, method: &'static Method) -> usize {
+        self.find(method, self.system, start_of(method))
+    }
+
+    /// Returns the counters of a method of a channel on this thread.
+    #[inline]
+    pub(crate) fn here_of(&self, method: &'static Method) -> LocalCells<'_> {
         let start = start_of(method);
-        let position = start % SEEN_MAX;
-        match self.seen[position].get() {
-            Some((seen, _)) if ptr::eq(*seen, method) => self.seen_number(position),
-            _ => self.find(method, self.system, start),
-        }
+        self.cells.here_of(start % SEEN_MAX, start).unwrap_or_else(|| self.find_here(method, start))
+    }
+
+    /// Returns the counters of a method that is new on this thread, or not at the first position for it.
+    #[cold]
+    fn find_here(&self, method: &'static Method, start: usize) -> LocalCells<'_> {
+        let cells = self.here(self.number(method));
+        cells.set_owner(start);
+        cells
     }
 
     /// Returns the number of a method that is not one of the services of a server, for calls over a system.
@@ -69,26 +79,20 @@ impl CallMeter {
         self.find(method, system, start_of(method).wrapping_add(system.number().into()))
     }
 
-    /// Returns the number of a method that is new, or not at the first position for it.
-    #[cold]
     fn find(&self, method: &'static Method, system: RpcSystem, start: usize) -> usize {
         let mut positions = (0..PROBES_MAX).map(|probe| start.wrapping_add(probe) % SEEN_MAX);
         let found = positions.find(|position| {
             let (seen, over) = self.seen[*position].get_or_init(|| (method, system));
             ptr::eq(*seen, method) && *over == system
         });
-        found.map_or(self.other(system), |position| self.seen_number(position))
-    }
-
-    fn seen_number(&self, position: usize) -> usize {
-        self.known.len() * SYSTEMS + position
+        found.unwrap_or_else(|| self.other(system))
     }
 
     /// Returns the method with this number. `None` for methods without their own.
     pub(crate) fn method(&self, number: usize) -> Option<&'static Method> {
-        match number.checked_sub(self.seen_number(0)) {
-            None => Some(self.known[number / SYSTEMS]),
-            Some(position) => self.seen.get(position)?.get().map(|(method, _)| *method),
+        match number.checked_sub(KNOWN_FIRST) {
+            None => self.seen.get(number)?.get().map(|(method, _)| *method),
+            Some(known) => self.known.get(known / SYSTEMS).copied(),
         }
     }
 
@@ -102,7 +106,7 @@ impl CallMeter {
 
     /// Returns the number of all methods without one, for calls over a system.
     pub(crate) fn other(&self, system: RpcSystem) -> usize {
-        self.seen_number(SEEN_MAX) + usize::from(system.number())
+        SEEN_MAX + usize::from(system.number())
     }
 
     /// Returns the counters of a method on this thread.
@@ -132,12 +136,12 @@ impl CallMeter {
     /// Returns the counters of each called method and system. `None` stands for methods without a number.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&'static Method>, RpcSystem, CallTotals)> {
         let known = self.known.iter().enumerate().flat_map(|(position, method)| {
-            let first = position * SYSTEMS;
+            let first = KNOWN_FIRST + position * SYSTEMS;
             RpcSystem::ALL.map(|system| (first + usize::from(system.number()), Some(*method), system))
         });
         let seen = self.seen.iter().enumerate().filter_map(|(position, seen)| {
             let (method, system) = seen.get()?;
-            Some((self.seen_number(position), Some(*method), *system))
+            Some((position, Some(*method), *system))
         });
         let others = RpcSystem::ALL.into_iter().map(|system| (self.other(system), None, system));
         known.chain(seen).chain(others).filter_map(|(number, method, system)| {
@@ -154,32 +158,29 @@ impl fmt::Debug for CallMeter {
 }
 
 /// Returns the nanoseconds since this time.
+#[inline]
 pub(crate) fn nanos_since(start: Instant) -> u64 {
     nanos_between(start, tokio::time::Instant::now().into_std())
 }
 
-/// Returns the nanoseconds between two times. Zero if the end is earlier.
-#[inline]
-pub(crate) fn nanos_between(start: Instant, end: Instant) -> u64 {
-    let since = end.saturating_duration_since(start);
-    since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(since.subsec_nanos().into())
-}
-
 /// Returns the first number of the known method at this position. Methods above the limit share one per system.
 pub(crate) fn first_number(position: usize) -> u16 {
-    let first = if position < KNOWN_MAX { position * SYSTEMS } else { KNOWN_MAX * SYSTEMS + SEEN_MAX };
+    let first = if position < KNOWN_MAX { KNOWN_FIRST + position * SYSTEMS } else { SEEN_MAX };
     u16::try_from(first).unwrap_or(u16::MAX)
 }
 
-/// Returns the start of the search for a method.
+/// Returns the start of the search for a method. The methods of an array have different ones, because they are an odd
+/// number of words apart.
 #[inline]
 fn start_of(method: &'static Method) -> usize {
-    ptr::from_ref(method).addr() / size_of::<Method>()
+    ptr::from_ref(method).addr() / align_of::<Method>()
 }
 
 const SYSTEMS: usize = SYSTEMS_MAX as usize;
+/// The first number of a known method.
+const KNOWN_FIRST: usize = SEEN_MAX + SYSTEMS;
 /// The maximum number of methods of a server with their own counters: all numbers have 16 bits.
-const KNOWN_MAX: usize = ((1 << 16) - SEEN_MAX - SYSTEMS) / SYSTEMS;
+const KNOWN_MAX: usize = ((1 << 16) - KNOWN_FIRST) / SYSTEMS;
 /// The maximum number of methods of a server or a target, in addition to the known ones.
 const SEEN_MAX: usize = 256;
 const PROBES_MAX: usize = 16;
@@ -198,11 +199,22 @@ mod tests {
         let others = numbers.iter().filter(|number| **number == other).count();
         assert!((SEEN_MAX..SEEN_MAX + 64).contains(&others), "{others}");
         assert_eq!(numbers, methods.iter().map(|method| meter.number(method)).collect::<Vec<_>>());
-        assert!(numbers.iter().all(|number| *number >= SYSTEMS));
-        meter.here(0).start();
+        assert!(numbers.iter().all(|number| *number < KNOWN_FIRST));
+        for (method, number) in methods.iter().zip(&numbers) {
+            let before = meter.cells.totals(*number).started;
+            meter.here_of(method).start();
+            meter.here_of(method).start();
+            assert_eq!(meter.cells.totals(*number).started, before + 2);
+        }
+        let own = meter.totals().filter(|(method, _, totals)| method.is_some() && totals.started == 2);
+        assert_eq!(own.count(), methods.len() - others);
+        meter.here(KNOWN_FIRST).start();
         meter.here(other).start();
-        let totals: Vec<_> = meter.totals().map(|(method, _, totals)| (method, totals.started)).collect();
-        assert_eq!(totals, [(Some(&KNOWN), 1), (None, 1)]);
+        let of = |wanted: Option<&Method>| {
+            let mut totals = meter.totals().filter(|(method, ..)| *method == wanted);
+            totals.next().map(|(_, _, totals)| totals.started)
+        };
+        assert_eq!((of(Some(&KNOWN)), of(None)), (Some(1), Some(2 * others as u64 + 1)));
     }
 
     #[test]
@@ -242,6 +254,6 @@ mod tests {
                 assert_eq!(usize::from(first_number(position) + system.number()), meter.other(system));
             }
         }
-        assert_eq!(meter.other(RpcSystem::Frpc) + SYSTEMS, meter.cells.methods());
+        assert_eq!(usize::from(first_number(KNOWN_MAX - 1)) + SYSTEMS, meter.cells.methods());
     }
 }

@@ -177,7 +177,7 @@ impl MethodLookup {
             method: &AMBIGUOUS,
             target,
             operation,
-            number: u16::MAX,
+            number: first_number(usize::MAX),
         }));
         self.by_operation.sort_by_key(|entry| entry.operation);
         self.descriptions = vec![OnceLock::new(); self.by_operation.len()];
