@@ -13,7 +13,8 @@ Compares contenders in interleaved rounds of separate processes, and prints Mark
 
   report [OPTIONS]           measures; three quarters of an hour without options
   report --merge FILE...     prints the range of each ratio over several runs
-  report --tables FILE...    prints the tables of docs/notes/performance.md, with ranges over several runs
+  report --publish DIRECTORY FILE...
+                             writes the page docs/benchmark and its report.json, with ranges over several runs
   report --list              lists rows and contenders
 
   --quick                    one round of the main rows, under three minutes
@@ -22,7 +23,7 @@ Compares contenders in interleaved rounds of separate processes, and prints Mark
   --row A,B                  these rows; `published` is all rows of the published tables and charts
   --contenders A,B           these contenders
   --syscalls                 also counts system calls, in other runs under strace
-  --json FILE                writes all samples, for --merge and --tables
+  --json FILE                writes all samples, for --merge and --publish
   --charts DIRECTORY         draws a chart for each family of rows
 
 Programs that are not built are left out; the command that builds them is printed.

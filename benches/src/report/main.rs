@@ -58,7 +58,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         print!("{}", help::list());
         return Ok(());
     }
-    for (option, print) in [("--merge", merge::print as fn(&[PathBuf]) -> _), ("--tables", published::print)] {
+    for (option, print) in [("--merge", merge::print as fn(&[PathBuf]) -> _), ("--publish", published::write)] {
         if arguments.contains(option) {
             let files: Vec<_> = arguments.finish().into_iter().map(PathBuf::from).collect();
             return print(&files);

@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::row;
 use crate::sample::Sample;
@@ -19,23 +20,25 @@ pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
 }
 
 /// Reads the results of at least one run, for an option that takes their files.
-pub(crate) fn read(files: &[PathBuf], option: &str) -> Result<Vec<Run>, Box<dyn Error>> {
-    let read = |file: &PathBuf| -> Result<Run, Box<dyn Error>> {
-        let named = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
-        let text = fs::read(file).map_err(|error| named(&error))?;
-        Ok(serde_json::from_slice(&text).map_err(|error| named(&error))?)
-    };
-    let runs = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    if runs.is_empty() {
+fn read(files: &[PathBuf], option: &str) -> Result<Vec<Run>, Box<dyn Error>> {
+    if files.is_empty() {
         return Err(format!("{option} takes the files of at least one run").into());
     }
-    Ok(runs)
+    files.iter().map(|file| parse(file)).collect()
+}
+
+/// Reads a file of JSON, whose name is in each error.
+pub(crate) fn parse<T: DeserializeOwned>(file: &Path) -> Result<T, Box<dyn Error>> {
+    let named = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
+    let text = fs::read(file).map_err(|error| named(&error))?;
+    Ok(serde_json::from_slice(&text).map_err(|error| named(&error))?)
 }
 
 /// The part of a results file needed for ranges and tables.
 #[derive(Deserialize)]
 pub(crate) struct Run {
-    machine: Machine,
+    pub(crate) machine: Machine,
+    pub(crate) plan: RunPlan,
     pub(crate) noise: f64,
     pub(crate) rows: Vec<Row>,
     pub(crate) idle: Vec<IdleMemory>,
@@ -48,16 +51,9 @@ impl Run {
     }
 }
 
-/// Writes the date, the machine and the software of each run.
-pub(crate) fn write_origins(text: &mut String, runs: &[Run]) -> fmt::Result {
-    for Run { machine: Machine { date, kernel, cpu, cores, profile, commit }, noise, .. } in runs {
-        let noise = noise * 100.0;
-        writeln!(
-            text,
-            "- {date}, commit {commit}, profile {profile}, Linux {kernel}, {cpu}, {cores} cores, other work up to {noise:.0} %"
-        )?;
-    }
-    Ok(())
+#[derive(Deserialize)]
+pub(crate) struct RunPlan {
+    pub(crate) rounds: usize,
 }
 
 #[derive(Deserialize)]
@@ -66,14 +62,29 @@ pub(crate) struct IdleMemory {
     pub(crate) bytes_per_connection: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Machine {
+#[derive(Clone, Deserialize, Serialize)]
+pub(crate) struct Machine {
     date: String,
     kernel: String,
     cpu: String,
     cores: usize,
     profile: String,
     commit: String,
+    /// Versions of other projects.
+    versions: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// Returns a line with the date, the machine and the software of a run.
+    pub(crate) fn origin(&self, rounds: usize, noise: f64) -> String {
+        let Self { date, kernel, cpu, cores, profile, commit, versions } = self;
+        let versions: String = versions.iter().map(|(name, version)| format!(", {name} {version}")).collect();
+        format!(
+            "- {date}, commit {commit}, profile {profile}, Linux {kernel}, {cpu}, {cores} cores, rounds: {rounds}, other work \
+             up to {:.0} %{versions}",
+            noise * 100.0
+        )
+    }
 }
 
 #[derive(Deserialize)]
@@ -102,7 +113,9 @@ struct Rounds {
 /// Returns the runs and their ranges as Markdown.
 fn merged(runs: &[Run]) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
-    write_origins(&mut text, runs)?;
+    for run in runs {
+        writeln!(text, "{}", run.machine.origin(run.plan.rounds, run.noise))?;
+    }
     writeln!(
         text,
         "\nCalls per second as a multiple of the contender's: least–most of {} runs, each the median of its rounds.",
@@ -178,8 +191,9 @@ mod tests {
         let row = Row { workload, contenders: vec![rounds("frpc", frpc), rounds("tonic", tonic)] };
         let machine = json!({
             "date": date, "kernel": "6.1", "cpu": "CPU", "cores": 2, "profile": "release", "commit": "abc", "rustc": "1.95",
+            "versions": [["tonic", "0.14.9"]],
         });
-        json!({ "machine": machine, "noise": 0.02, "rows": [row], "plan": {}, "idle": [] })
+        json!({ "machine": machine, "noise": 0.02, "rows": [row], "plan": { "rounds": frpc.len() }, "idle": [] })
     }
 
     fn sample(rps: f64) -> crate::sample::Sample {
@@ -205,7 +219,9 @@ mod tests {
         let second = run("2026-01-02", &[200.0, 200.0], &[100.0, 100.0]);
         let text = merge([first, second]).unwrap();
         assert!(
-            text.contains("- 2026-01-02, commit abc, profile release, Linux 6.1, CPU, 2 cores, other work up to 2 %\n"),
+            text.contains(
+                "- 2026-01-02, commit abc, profile release, Linux 6.1, CPU, 2 cores, rounds: 2, other work up to 2 %, tonic 0.14.9\n"
+            ),
             "{text}"
         );
         assert!(text.contains("| 32B-C32-K1 | frpc |  |  |  |\n| 32B-C32-K1 | tonic | 2.0–3.0 |  |  |\n"), "{text}");

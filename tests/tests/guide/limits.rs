@@ -156,7 +156,7 @@ fn shown(field: &str, value: &str) -> String {
 }
 
 /// Returns a number with a comma for thousands.
-pub(crate) fn grouped(digits: &str) -> String {
+fn grouped(digits: &str) -> String {
     let len = digits.len();
     let comma = |at: usize| if at > 0 && (len - at).is_multiple_of(3) { "," } else { "" };
     digits.char_indices().map(|(at, digit)| format!("{}{digit}", comma(at))).collect()
