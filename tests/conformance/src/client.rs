@@ -1,6 +1,6 @@
 //! Makes the calls requested by the suite and reports their results.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, mem, time::Duration};
 
 use frpc::{
     Channel, ClientTls, Code, Config, Metadata, Pem, Request, Response, Status, StreamSender, Streaming,
@@ -8,6 +8,7 @@ use frpc::{
     prost::{Message, Name},
 };
 use frpc_http::{Client, ClientSettings, HttpVersion};
+use futures_util::stream;
 use tokio::{sync::Mutex, time::sleep};
 
 use crate::{
@@ -245,6 +246,14 @@ impl Making {
         0
     }
 
+    /// Returns `true` if no request has to wait, so that a body can have all of them and its end in one write.
+    ///
+    /// Over HTTP/1.1, the grpc-go server of the suite writes headers after the first request. Go then discards the rest
+    /// of the body, in a race with the reader of the server: "http: invalid Read on closed Body".
+    fn sends_all_requests_together(&self) -> bool {
+        self.request.request_delay_ms == 0 && !matches!(self.cancel, Some(CancelTiming::BeforeCloseSend(())))
+    }
+
     async fn server_stream(&self) -> Result<ClientResponseResult, Problem> {
         let answers = self.client.server_stream(self.message::<ServerStreamRequest>()?).await;
         let mut reading = match Reading::new(self, answers) {
@@ -259,8 +268,11 @@ impl Making {
     }
 
     async fn bidi_stream(&self, is_full_duplex: bool) -> Result<ClientResponseResult, Problem> {
-        let (sender, requests) = Streaming::channel(1);
-        let messages = self.messages::<BidiStreamRequest>()?;
+        let mut messages = self.messages::<BidiStreamRequest>()?;
+        let (sender, mut requests) = Streaming::channel(1);
+        if !is_full_duplex && self.sends_all_requests_together() {
+            requests = Streaming::new(stream::iter(mem::take(&mut messages).into_iter().map(Ok)));
+        }
         let answers = self.client.bidi_stream(self.request(requests)?).await;
         let mut reading = match Reading::new(self, answers) {
             Ok(reading) => reading,
