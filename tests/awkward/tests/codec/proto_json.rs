@@ -505,6 +505,7 @@ fn any_accepts_its_type_at_any_position() {
         &any("/google.protobuf.Any", &frpc::prost::Message::encode_to_vec(&duration)),
     );
     reads(r#"{"@type":"a/b/google.protobuf.Empty"}"#, &any("a/b/google.protobuf.Empty", b""));
+    reads(r#"{"@type":"a/b/google.protobuf.Empty","value":{}}"#, &any("a/b/google.protobuf.Empty", b""));
     reads(r#"{"@type":"/google.protobuf.Value","value":null}"#, &any("/google.protobuf.Value", b"\x08\x00"));
     reads(" { } ", &Any::default());
     for (text, error) in [

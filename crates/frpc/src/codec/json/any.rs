@@ -152,6 +152,8 @@ fn name_of(url: &str) -> Option<&str> {
 impl WriteAny for Types {
     fn write_any(&self, type_url: &str, value: &[u8], out: &mut Writer) -> Option<Result<()>> {
         let found = self.find(name_of(type_url)?)?;
+        // `google.protobuf.Empty` is no such object: Go requires its `value`, and protobuf-es writes it. C++, Java and Python
+        // refuse it. No form suits all peers, and both are read here.
         if found.is_object {
             out.begin_any(type_url);
             return Some((found.encode)(value, out));
