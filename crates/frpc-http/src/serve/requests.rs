@@ -108,7 +108,7 @@ impl<B: RequestBody> RequestMessages<B> {
         let message = message
             .ok_or_else(|| Status::unimplemented("the request has no message; this method takes exactly one"))?;
         // The end of most bodies arrives together with the message.
-        let is_at_end = !self.frames.is_partial() && self.body.is_end_stream();
+        let is_at_end = !self.is_partial() && self.body.is_end_stream();
         if !is_at_end && poll_fn(|cx| self.poll(cx)).await.transpose()?.is_some() {
             return Err(Status::unimplemented("the request has several messages; this method takes exactly one"));
         }
@@ -145,8 +145,7 @@ impl<B: RequestBody> RequestMessages<B> {
                 return Poll::Ready(Some(self.held_content(frame)));
             }
             if self.is_over {
-                let is_truncated = self.frames.is_partial() || self.text.as_ref().is_some_and(TextDecoder::is_partial);
-                return Poll::Ready(is_truncated.then(|| Err(FrameError::Truncated.into())));
+                return Poll::Ready(self.is_partial().then(|| Err(FrameError::Truncated.into())));
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
@@ -167,6 +166,11 @@ impl<B: RequestBody> RequestMessages<B> {
                 None => self.is_over = true,
             }
         }
+    }
+
+    /// Returns `true` in the middle of a frame, or of four letters of base64.
+    fn is_partial(&self) -> bool {
+        self.frames.is_partial() || self.text.as_ref().is_some_and(TextDecoder::is_partial)
     }
 
     fn held_content(&mut self, frame: EnvelopeFrame) -> Result<Bytes, Status> {

@@ -84,6 +84,11 @@ fn bodies_may_be_base64_text_in_both_directions() {
         let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web-text", b"AAA")).await;
         let (head, _) = split(&answer);
         assert!(head.contains(&"grpc-status: 3".to_owned()), "{head:?}");
+        let trailing = STANDARD.encode(messages(&["hi"])) + "AA";
+        let answer =
+            http1::ask(&server, post("/calls.Test/Say", "application/grpc-web-text", trailing.as_bytes())).await;
+        let (head, _) = split(&answer);
+        assert!(head.contains(&"grpc-status: 3".to_owned()), "{head:?}");
         let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web-text", b"no text")).await;
         let (head, _) = split(&answer);
         assert!(head.contains(&"grpc-message: the body is not valid base64".to_owned()), "{head:?}");
