@@ -1,16 +1,17 @@
 //! Wake-ups of a connection by its streams.
 
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard, atomic::AtomicBool};
 use std::{
     convert::Infallible,
     mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     task::{Wake, Waker},
 };
 
 use frpc_http2::StreamId;
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard, atomic::AtomicBool};
 
 /// The streams of a connection that can make progress, the data that the application has read, and its commands.
 ///
@@ -197,5 +198,123 @@ mod tests {
         assert!(list.submit(command.clone()).is_err());
         list.push(command.clone());
         assert_eq!(Arc::strong_count(&command), 1, "an ended list keeps a command");
+    }
+}
+
+#[cfg(all(loom, test))]
+mod models {
+    use std::{future::poll_fn, task::Poll};
+
+    use loom::{
+        future::block_on,
+        model::Builder,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        thread,
+    };
+
+    use super::*;
+
+    const SLOT: usize = 7;
+
+    /// Checks all orders with at most two switches of running threads.
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(model);
+    }
+
+    /// The entries taken by a connection.
+    #[derive(Default)]
+    struct Taken {
+        woken: Vec<usize>,
+        released: Vec<(StreamId, usize)>,
+        commands: Vec<usize>,
+    }
+
+    /// Runs a connection until `turn` returns `true`. It sleeps in between, and a lost wake-up is a deadlock.
+    fn run(list: &WakeList<usize>, released_late_max: usize, mut turn: impl FnMut(Taken) -> bool) {
+        block_on(poll_fn(|cx| {
+            loop {
+                let mut taken = Taken::default();
+                list.take(&mut taken.woken, &mut taken.released, &mut taken.commands);
+                if turn(taken) {
+                    return Poll::Ready(());
+                }
+                if list.sleep(cx.waker(), released_late_max) {
+                    return Poll::Pending;
+                }
+            }
+        }));
+    }
+
+    #[test]
+    fn a_stream_is_polled_after_the_last_of_its_wake_ups() {
+        check(|| {
+            let (list, progress) = (Arc::new(WakeList::default()), Arc::new(AtomicUsize::new(0)));
+            let slot = SlotWaker::new(list.clone(), SLOT);
+            let application = [(); 2].map(|()| {
+                let (waker, progress) = (Waker::from(slot.clone()), progress.clone());
+                thread::spawn(move || {
+                    progress.fetch_add(1, Relaxed);
+                    waker.wake();
+                })
+            });
+            run(&list, 0, |taken| {
+                assert!(taken.woken.len() <= 1, "the stream is polled twice for one wake-up");
+                taken.woken.iter().any(|woken| {
+                    assert_eq!(*woken, SLOT);
+                    slot.rearm();
+                    progress.load(Relaxed) == 2
+                })
+            });
+            application.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn data_above_the_limit_wakes_the_connection() {
+        check(|| {
+            let list = Arc::new(WakeList::default());
+            let application = [(); 2].map(|()| {
+                let list = list.clone();
+                thread::spawn(move || list.release(StreamId::new(1).unwrap(), 3))
+            });
+            let mut received = 0;
+            run(&list, 2, |taken| {
+                received += taken.released.iter().map(|(_, len)| len).sum::<usize>();
+                received == 6
+            });
+            application.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn each_accepted_command_is_taken_once_also_at_the_end() {
+        check(|| {
+            let (list, accepted) = (Arc::new(WakeList::default()), Arc::new(AtomicUsize::new(0)));
+            let caller = thread::spawn({
+                let (list, accepted) = (list.clone(), accepted.clone());
+                move || {
+                    for command in 1..3 {
+                        match list.submit(command) {
+                            Ok(()) => _ = accepted.fetch_add(command, Relaxed),
+                            Err(refused) => assert_eq!(refused, command),
+                        }
+                    }
+                }
+            });
+            let mut sum = 0;
+            run(&list, 0, |taken| {
+                sum += taken.commands.iter().sum::<usize>();
+                sum > 0
+            });
+            list.close();
+            let mut taken = Taken::default();
+            list.take(&mut taken.woken, &mut taken.released, &mut taken.commands);
+            let last = list.end();
+            caller.join().unwrap();
+            sum += taken.commands.iter().chain(&last).sum::<usize>();
+            assert_eq!(sum, accepted.load(Relaxed), "a command is lost, or taken twice");
+        });
     }
 }
