@@ -1,9 +1,6 @@
 //! Pauses between repeated attempts.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// The attempts to connect to a server.
 ///
@@ -53,9 +50,7 @@ impl Backoff {
     pub fn pause(&mut self) -> Duration {
         let longest = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(PAUSE_MAX);
         self.failures = self.failures.saturating_add(1);
-        // Every `RandomState` has different keys, so the hash of a constant is a random number.
-        let thousandths = RandomState::new().hash_one(()) % 1000;
-        longest - longest / 2000 * u32::try_from(thousandths).expect("it is less than 1000")
+        longest - longest / 2000 * fastrand::u32(..1000)
     }
 
     /// Starts over with the first pause, after a success.

@@ -39,6 +39,8 @@ pub(crate) fn connection(
         };
         // The end of the future drops the pipe to the server.
         tokio::select! {
+            // A seed decides everything, so the order is fixed. A cut network carries nothing more.
+            biased;
             () = cut.cancelled() => {}
             _ = carried => return,
         }

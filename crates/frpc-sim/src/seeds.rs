@@ -17,6 +17,9 @@ use crate::lock::lock;
 
 /// Runs a simulation for each of this many seeds, in virtual time and on all processors.
 ///
+/// A seed repeats each event and its time, if it decides your code too: random numbers of `fastrand`, a `select!` that is
+/// `biased`, and at most one task per `watch` of tokio.
+///
 /// The variable `FRPC_SIM_SEEDS` replaces the number. `FRPC_SIM_SEED` selects one seed, or a range such as `100..200`.
 /// After ten failures, no further simulation begins.
 ///

@@ -153,6 +153,7 @@ fn no_call_fails_while_the_resolver_lies_lags_and_vanishes() {
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            biased;
             () = simulation.load(&channel, 2_000) => {}
             () = lying => unreachable!("it waits for the end"),
             () = simulation.restart_others() => unreachable!("it restarts for ever"),

@@ -1,10 +1,6 @@
 //! The age limit of a server's connections.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    pin::pin,
-    time::Duration,
-};
+use std::{pin::pin, time::Duration};
 
 use futures_util::future::{Either, select};
 use tokio::time::sleep;
@@ -40,10 +36,7 @@ pub(super) async fn serve_until_old(serving: impl Future<Output = ()>, leaving: 
 
 /// Returns the duration, changed at random by up to a tenth.
 fn with_jitter(duration: Duration) -> Duration {
-    // Every `RandomState` has different keys, so the hash of a constant is a random number.
-    let thousandths = 900 + RandomState::new().hash_one(()) % 201;
-    let factor = u32::try_from(thousandths).expect("it is at most 1100");
-    duration.checked_mul(factor).map_or(duration, |scaled| scaled / 1000)
+    duration.checked_mul(fastrand::u32(900..=1100)).map_or(duration, |scaled| scaled / 1000)
 }
 
 #[cfg(test)]

@@ -146,6 +146,8 @@ fn join_or_start_dial<W: ReconnectingTransport>(
             dialing.await
         };
         tokio::select! {
+            // A simulation needs a fixed order. A finished connection is better than none.
+            biased;
             outcome = dialing => {
                 if let Some(wire) = wire.upgrade() {
                     // All callers may have given up.

@@ -73,6 +73,8 @@ impl AddedConnections {
         let added = Arc::new(AddedConnection { caller, calls_max, in_flight, retired });
         self.all().push(added.clone());
         tokio::select! {
+            // A simulation needs a fixed order. Both events have the same effect.
+            biased;
             () = added.caller.caller().lost() => {}
             () = added.retired.notified() => {}
         }

@@ -100,6 +100,8 @@ impl ReadyEndpoint {
     /// Waits until the connection takes no more calls.
     pub(super) async fn lost(&self) {
         tokio::select! {
+            // A simulation needs a fixed order. Both events have the same effect.
+            biased;
             () = self.0.caller.caller().lost() => {}
             () = self.0.retired.notified() => {}
         }

@@ -114,10 +114,12 @@ async fn follow(
         [settings.fleet.outliers.sweep, settings.fleet.load.reports.update, LOOK_PERIOD].map(ticks);
     loop {
         let event = tokio::select! {
-            Some(found) = sets.next() => FleetEvent::Found(found),
+            // A simulation needs a fixed order. Ticks are rare, but a resolver may always have an answer.
+            biased;
             _ = sweeps.tick() => FleetEvent::Sweep,
             _ = updates.tick(), if settings.fleet.policy == PickPolicy::Reported => FleetEvent::Update,
             _ = looks.tick() => FleetEvent::Look,
+            Some(found) = sets.next() => FleetEvent::Found(found),
         };
         let Some(fleet) = fleet.upgrade() else { return };
         match event {
@@ -192,10 +194,13 @@ async fn use_until_lost(
             }
         };
         let event = tokio::select! {
+            // A simulation needs a fixed order. The server decides how often its health changes, and calls how often
+            // connections are full. Each end of an added connection needs one of these events first.
+            biased;
             () = lost => break,
+            Some(()) = added.next() => continue,
             Some(is_healthy) = health.next() => Some(is_healthy),
             () = full => None,
-            Some(()) = added.next() => continue,
         };
         let Some(set) = fleet.upgrade() else { break };
         let Some(is_healthy) = event else {

@@ -95,6 +95,8 @@ impl Resolve for DnsResolver {
                     sleep_until(last + LOOKUP_PAUSE).await;
                 };
                 tokio::select! {
+                    // A simulation needs a fixed order. Both events have the same effect.
+                    biased;
                     () = sleep_until(last + period) => {}
                     () = renewed => {}
                 }

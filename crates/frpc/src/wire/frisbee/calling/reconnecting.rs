@@ -103,6 +103,8 @@ impl FrisbeeCaller {
     /// Waits until the connection takes no more calls. For a channel that does not replace it.
     pub(crate) async fn lost(&self) {
         tokio::select! {
+            // A simulation needs a fixed order. Both events have the same effect.
+            biased;
             _ = self.first.connection.closed() => {}
             () = self.leaving.notified() => {}
         }

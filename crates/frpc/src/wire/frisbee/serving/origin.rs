@@ -37,6 +37,8 @@ impl Head {
         async move {
             match (token, connection) {
                 (Some(token), Some(connection)) => tokio::select! {
+                    // A simulation needs a fixed order. Both events have the same effect.
+                    biased;
                     () = token.cancelled() => {}
                     _ = connection.closed() => {}
                 },
