@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frpc::{Request, Response, Status, Streaming};
+use frpc::{MethodKind, Request, Response, Status, Streaming};
 use futures_util::stream::try_unfold;
 use support::calls::{TestClient, Words, words};
 use tokio::{
@@ -30,25 +30,10 @@ pub(super) struct Caller {
     pub(super) pause: Duration,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Method {
-    Say,
-    Count,
-    Gather,
-    Chat,
-}
-
-impl Method {
-    /// Returns the method with most streams. `Chat` answers each request before it reads the next.
-    fn duplex(wire: Wire) -> Self {
-        if wire.is_full_duplex() { Self::Chat } else { Self::Gather }
-    }
-}
-
 /// One call, drawn before it is made.
 #[derive(Clone, Debug)]
 struct CallPlan {
-    method: Method,
+    kind: MethodKind,
     order: Order,
     /// The messages in the stream of requests, their padding, and the pause before each.
     requests: (u64, usize, Duration),
@@ -81,8 +66,8 @@ impl Caller {
 
     /// Makes calls that must succeed: more bytes than all windows, in both directions.
     pub(super) async fn prove_healthy(&self) {
-        let plan = |method, count, len| CallPlan {
-            method,
+        let plan = |kind, count, len| CallPlan {
+            kind,
             order: Order { call: 0, count, len, pause: Duration::ZERO, fails: false },
             requests: (count, len, Duration::ZERO),
             reading: Duration::ZERO,
@@ -91,15 +76,15 @@ impl Caller {
         };
         // The first calls find out that the connection is gone.
         let mut attempts = 0;
-        while !matches!(self.call(plan(Method::Say, 1, 100)).await, CallOutcome::Answered) {
+        while !matches!(self.call(plan(MethodKind::Unary, 1, 100)).await, CallOutcome::Answered) {
             attempts += 1;
             if attempts == RECOVERY_MAX {
                 self.ledger.violate(format!("{}: none of {attempts} calls without faults is answered", self.name));
                 return;
             }
         }
-        for method in [Method::duplex(self.wire), Method::Count] {
-            let outcome = self.call(plan(method, 50, 50_000)).await;
+        for kind in [MethodKind::Bidirectional, MethodKind::ServerStreaming] {
+            let outcome = self.call(plan(self.wire.kind(kind), 50, 50_000)).await;
             if !matches!(outcome, CallOutcome::Answered) {
                 self.ledger.violate(format!("{}: a healed channel fails: {outcome:?}", self.name));
             }
@@ -107,8 +92,8 @@ impl Caller {
     }
 
     async fn call(&self, mut plan: CallPlan) -> CallOutcome {
-        let (method, fails) = (plan.method, if plan.order.fails { " that fails" } else { "" });
-        plan.order.call = self.ledger.begin_call(format!("{method:?}{fails} of {}", self.name));
+        let (kind, fails) = (plan.kind, if plan.order.fails { " that fails" } else { "" });
+        plan.order.call = self.ledger.begin_call(format!("{kind:?}{fails} of {}", self.name));
         let call = plan.order.call;
         let (begun, patience) = (tokio::time::Instant::now(), plan.patience.unwrap_or(Duration::MAX));
         let mut answers = 0;
@@ -126,8 +111,7 @@ impl Caller {
                     Err(_) if self.ledger.jumped() != jumped => {}
                     Err(_) => {
                         let limit = plan.timeout;
-                        self.ledger
-                            .violate(format!("{method:?} {call} of {} does not end within {limit:?}", self.name));
+                        self.ledger.violate(format!("{kind:?} {call} of {} does not end within {limit:?}", self.name));
                         break None;
                     }
                 }
@@ -147,7 +131,7 @@ impl Caller {
     }
 
     async fn make(&self, plan: &CallPlan, answers: &mut u64) -> Result<(), Status> {
-        let CallPlan { method, order, requests: (count, len, pause), timeout, .. } = plan.clone();
+        let CallPlan { kind, order, requests: (count, len, pause), timeout, .. } = plan.clone();
         let one = || {
             let mut request = Request::new(words(order.to_text(len)));
             request.set_timeout(timeout);
@@ -168,13 +152,17 @@ impl Caller {
             request.set_timeout(timeout);
             request.metadata_mut().insert("order", order.to_text(10)).map(|()| request).expect("a valid name")
         };
-        match method {
-            Method::Say => self.check_answer(plan, 0, answers, self.client.say(one()).await?.into_inner()),
-            Method::Gather => {
+        match kind {
+            MethodKind::Unary => self.check_answer(plan, 0, answers, self.client.say(one()).await?.into_inner()),
+            MethodKind::ClientStreaming => {
                 self.check_answer(plan, count, answers, self.client.gather(several()).await?.into_inner())
             }
-            Method::Count => self.check_answers(plan, order.count, answers, self.client.count(one()).await?).await?,
-            Method::Chat => self.check_answers(plan, count, answers, self.client.chat(several()).await?).await?,
+            MethodKind::ServerStreaming => {
+                self.check_answers(plan, order.count, answers, self.client.count(one()).await?).await?
+            }
+            MethodKind::Bidirectional => {
+                self.check_answers(plan, count, answers, self.client.chat(several()).await?).await?
+            }
         }
         Ok(())
     }
@@ -211,11 +199,11 @@ impl Caller {
 
 impl CallPlan {
     fn draw(wire: Wire) -> Self {
-        let method = match fastrand::u8(..10) {
-            0..6 => Method::Say,
-            6 | 7 => Method::Count,
-            8 => Method::Gather,
-            _ => Method::duplex(wire),
+        let kind = match fastrand::u8(..10) {
+            0..6 => MethodKind::Unary,
+            6 | 7 => MethodKind::ServerStreaming,
+            8 => MethodKind::ClientStreaming,
+            _ => MethodKind::Bidirectional,
         };
         let len = || match fastrand::u8(..20) {
             0 => fastrand::usize(..150_000),
@@ -235,7 +223,7 @@ impl CallPlan {
             _ => 30_000,
         });
         Self {
-            method,
+            kind: wire.kind(kind),
             order: Order { call: 0, count, len: len(), pause: pause(), fails },
             requests: (fastrand::u64(..if fastrand::u8(..8) == 0 { 120 } else { 12 }), len(), pause()),
             reading: pause(),

@@ -22,6 +22,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use frisbee_pubsub::{Broker, ClientRouter};
 use frpc::{Channel, Config, Server, ServerLimits, Unimplemented};
 use frpc_http::{Http, HttpSettings};
+use frpc_jsonrpc::{JsonRpc, JsonRpcSettings};
 use frpc_sim::{SimNetwork, SimServer};
 use serde::{Deserialize, Serialize};
 use support::calls::{TestClient, TestServer};
@@ -35,7 +36,7 @@ use self::{
     ledger::Ledger,
     publishing::Party,
     service::OrderService,
-    wires::{NodeDialer, Wire},
+    wires::{JSON_RPC_PATH, NodeDialer, Wire},
 };
 use crate::{deterministic, memory};
 
@@ -193,13 +194,17 @@ impl World {
         let at_server = plan.clone();
         let servers = network.servers(plan.nodes, move |faults| {
             let broker = Broker::new();
+            // No TCP keepalive finds half-open connections here.
+            let idle_max = Some(Duration::from_secs(60));
+            let json_rpc = JsonRpc::new().settings(JsonRpcSettings { idle_max, ..JsonRpcSettings::default() });
             let limits = ServerLimits { connection_age_max: at_server.connection_age_max, ..ServerLimits::default() };
             let server = Server::builder().config(at_server.config.clone()).limits(limits);
             let server = if at_server.has_layers { server.layer(faults) } else { server };
             server
                 .add_service(TestServer::new(service.clone()))
                 .router(broker.over(Unimplemented))
-                .wire(Http::new().settings(at_server.http.clone()))
+                .wire(Http::new().settings(at_server.http.clone()).mount(JSON_RPC_PATH, json_rpc.clone()))
+                .wire(json_rpc)
                 .without_listener()
         });
         Self { plan, network, servers, ledger, defect }
@@ -282,7 +287,7 @@ impl World {
             let channels = here.len();
             // Channels over HTTP/2 open more connections for more calls than the server allows on one.
             let is_small = self.plan.http.streams_max < HttpSettings::default().streams_max;
-            let has_several = is_small || here.iter().any(|caller| caller.wire == Wire::Http1);
+            let has_several = is_small || here.iter().any(|caller| caller.wire.has_many_connections());
             let is_over = !has_several && metrics.connections > channels;
             if metrics.handlers > 0 || metrics.outbox_len > 0 || is_over {
                 let (handlers, outbox_len, open) = (metrics.handlers, metrics.outbox_len, metrics.connections);

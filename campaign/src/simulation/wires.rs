@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use frisbee_pubsub::ClientRouter;
-use frpc::{Channel, ChannelBuilder, ConnectError, ConnectSettings, Connected, Transport};
+use frpc::{Channel, ChannelBuilder, ConnectError, ConnectSettings, Connected, MethodKind, Transport};
 use frpc_http::{ClientSettings, HttpVersion};
 use frpc_sim::SimNetwork;
 use futures_util::future::BoxFuture;
@@ -21,16 +21,27 @@ pub(super) enum Wire {
     Connect,
     /// Connect over HTTP/1.1.
     Http1,
+    GrpcWeb,
+    /// JSON-RPC on a connection of its own.
+    JsonRpc,
+    /// JSON-RPC over WebSocket.
+    JsonWebSocket,
+    /// JSON-RPC by POST.
+    JsonPost,
 }
 
 impl Wire {
     pub(super) fn draw() -> Self {
-        match fastrand::u8(..8) {
-            0..3 => Self::Frisbee,
-            3 => Self::WebSocket,
-            4 | 5 => Self::Grpc,
-            6 => Self::Connect,
-            _ => Self::Http1,
+        match fastrand::u8(..14) {
+            0..4 => Self::Frisbee,
+            4 => Self::WebSocket,
+            5 | 6 => Self::Grpc,
+            7 => Self::Connect,
+            8 => Self::Http1,
+            9 | 10 => Self::GrpcWeb,
+            11 => Self::JsonRpc,
+            12 => Self::JsonWebSocket,
+            _ => Self::JsonPost,
         }
     }
 
@@ -39,9 +50,30 @@ impl Wire {
         matches!(self, Self::Frisbee | Self::WebSocket)
     }
 
-    /// Returns `true` if answers can arrive before the last request.
-    pub(super) fn is_full_duplex(self) -> bool {
-        self != Self::Http1
+    /// Returns the supported kind of calls with most streams.
+    ///
+    /// Handlers with both streams answer each request before they read the next, which HTTP/1.1 cannot carry.
+    fn kind_max(self) -> MethodKind {
+        match self {
+            Self::Frisbee | Self::WebSocket | Self::Grpc | Self::Connect => MethodKind::Bidirectional,
+            Self::Http1 | Self::GrpcWeb => MethodKind::ClientStreaming,
+            Self::JsonRpc | Self::JsonWebSocket => MethodKind::ServerStreaming,
+            Self::JsonPost => MethodKind::Unary,
+        }
+    }
+
+    /// Returns `kind`, or [`kind_max`](Self::kind_max) if this wire does not support it.
+    pub(super) fn kind(self, kind: MethodKind) -> MethodKind {
+        let max = self.kind_max();
+        let is_over = kind.has_request_stream() && !max.has_request_stream()
+            || kind.has_response_stream() && max == MethodKind::Unary
+            || kind == MethodKind::Bidirectional;
+        if is_over { max } else { kind }
+    }
+
+    /// Returns `true` if a channel opens another connection for each call at the same time.
+    pub(super) fn has_many_connections(self) -> bool {
+        matches!(self, Self::Http1 | Self::GrpcWeb | Self::JsonPost)
     }
 
     pub(super) async fn connect(
@@ -72,9 +104,25 @@ impl Wire {
             Self::Connect | Self::Http1 => {
                 builder.transport(http.connector(dialer.connector_to(name))).connect(format!("http://{name}")).await
             }
+            Self::GrpcWeb => {
+                let url = format!("grpc-web+http://{name}");
+                builder.transport(http.connector(dialer.connector_to(name))).connect(url).await
+            }
+            Self::JsonRpc | Self::JsonWebSocket | Self::JsonPost => {
+                let scheme = match self {
+                    Self::JsonRpc => "jsonrpc+tcp",
+                    Self::JsonWebSocket => "jsonrpc+ws",
+                    _ => "jsonrpc+http",
+                };
+                let client = frpc_jsonrpc::Client::new().connector(dialer.connector_to(name));
+                builder.transport(client).connect(format!("{scheme}://{name}{JSON_RPC_PATH}")).await
+            }
         }
     }
 }
+
+/// The path of JSON-RPC over HTTP and WebSocket.
+pub(super) const JSON_RPC_PATH: &str = "/json";
 
 /// Dials nodes.
 #[derive(Clone)]

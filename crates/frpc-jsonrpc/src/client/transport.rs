@@ -1,11 +1,10 @@
 //! The JSON-RPC transport of channels.
 
-#[cfg(not(feature = "http"))]
-use std::io;
-use std::sync::Arc;
+use std::{fmt, io, sync::Arc};
 
-use frpc::{Caller, ConnectError, ConnectSettings, Connected, Transport};
+use frpc::{ByteStream, Caller, ConnectError, ConnectSettings, Connected, Transport};
 use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "http")]
 use super::post::PostCaller;
@@ -42,14 +41,99 @@ use super::{bytes::JsonStream, caller::LinkCaller, link::JsonRpcLink};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Client {}
+#[derive(Clone, Default)]
+pub struct Client {
+    connector: Option<ByteStreamConnector>,
+}
+
+type ByteStreamConnector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>> + Send + Sync>;
 
 impl Client {
     /// Creates a transport with the settings of each channel.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets a custom function to open connections, for example through a proxy, over a Unix socket, or in memory.
+    ///
+    /// The address still determines the protocol, the `host` header, the path, and the use of TLS.
+    ///
+    /// ```no_run
+    /// # #[cfg(unix)]
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use frpc::Channel;
+    /// use frpc_jsonrpc::Client;
+    /// use tokio::net::UnixStream;
+    ///
+    /// let local = Client::new().connector(|| UnixStream::connect("/run/node.ipc"));
+    /// let channel = Channel::builder().transport(local).connect("jsonrpc+tcp://localhost").await?;
+    /// # let _ = channel;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connector<F, Fut, T>(self, connect: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = io::Result<T>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connector: ByteStreamConnector = Arc::new(move || {
+            let connecting = connect();
+            Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn ByteStream>) })
+        });
+        Self { connector: Some(connector) }
+    }
+
+    /// Returns a function that opens TCP connections to `address`.
+    fn tcp(self, address: String, url: String, settings: ConnectSettings) -> super::caller::DialFn {
+        Box::new(move || {
+            let (client, address, url, settings) = (self.clone(), address.clone(), url.clone(), settings.clone());
+            Box::pin(async move {
+                let attempt = async || match &client.connector {
+                    Some(connect) => connect().await,
+                    None => {
+                        let stream = settings.sockets.connect(address.trim_end_matches('/')).await?;
+                        Ok(Box::new(stream) as Box<dyn ByteStream>)
+                    }
+                };
+                let stream = frpc::client::connect(&url, &settings, attempt).await?;
+                let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
+                Ok(JsonRpcLink::new(JsonStream::new(stream, message_len_max), settings.message_len_max))
+            })
+        })
+    }
+
+    /// Returns a function that opens WebSocket connections to `url`.
+    #[cfg(feature = "http")]
+    fn websocket(self, url: String, settings: ConnectSettings) -> super::caller::DialFn {
+        let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
+        let client = frpc_websocket::Client::new();
+        let client = match self.connector {
+            Some(connect) => client.connector(move || connect()),
+            None => client,
+        };
+        Box::new(move || {
+            let (client, url, settings) = (client.clone(), url.clone(), settings.clone());
+            Box::pin(async move {
+                let socket = client.connect(&url, Some("jsonrpc"), &settings).await?;
+                Ok(link_over(socket, &settings))
+            })
+        })
+    }
+
+    /// Returns the client for calls by POST.
+    #[cfg(feature = "http")]
+    fn http(self) -> frpc_http::Client {
+        match self.connector {
+            Some(connect) => frpc_http::Client::new().connector(move || connect()),
+            None => frpc_http::Client::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
     }
 }
 
@@ -83,22 +167,23 @@ impl Transport for Client {
     }
 
     fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
+        let client = self.clone();
         Box::pin(async move {
             let (scheme, rest) = url.split_once("://").unwrap_or_default();
             let caller: Arc<dyn Caller> = match scheme {
                 "jsonrpc+tcp" => {
                     let pause = settings.retry.pause;
-                    Arc::new(LinkCaller::connect(tcp(rest.to_owned(), url.clone(), settings), pause).await?)
+                    Arc::new(LinkCaller::connect(client.tcp(rest.to_owned(), url.clone(), settings), pause).await?)
                 }
                 #[cfg(feature = "http")]
                 "jsonrpc+ws" | "jsonrpc+wss" => {
                     let pause = settings.retry.pause;
-                    Arc::new(LinkCaller::connect(websocket(url, settings), pause).await?)
+                    Arc::new(LinkCaller::connect(client.websocket(url, settings), pause).await?)
                 }
                 #[cfg(feature = "http")]
                 _ => {
                     let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
-                    Arc::new(PostCaller(frpc_http::Client::new().poster(url, settings).await?))
+                    Arc::new(PostCaller(client.http().poster(url, settings).await?))
                 }
                 #[cfg(not(feature = "http"))]
                 _ => {
@@ -113,19 +198,6 @@ impl Transport for Client {
     }
 }
 
-/// Returns a function that opens WebSocket connections to `url`.
-#[cfg(feature = "http")]
-fn websocket(url: String, settings: ConnectSettings) -> super::caller::DialFn {
-    let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
-    Box::new(move || {
-        let (url, settings) = (url.clone(), settings.clone());
-        Box::pin(async move {
-            let socket = frpc_websocket::Client::new().connect(&url, Some("jsonrpc"), &settings).await?;
-            Ok(link_over(socket, &settings))
-        })
-    })
-}
-
 /// Wraps a WebSocket as a client connection.
 #[cfg(feature = "http")]
 pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSettings) -> JsonRpcLink {
@@ -137,20 +209,6 @@ pub(super) fn link_over(socket: frpc_websocket::WebSocket, settings: &ConnectSet
         None => socket,
     };
     JsonRpcLink::new(socket, settings.message_len_max)
-}
-
-/// Returns a function that opens TCP connections to `address`.
-fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::DialFn {
-    Box::new(move || {
-        let (address, url, settings) = (address.clone(), url.clone(), settings.clone());
-        Box::pin(async move {
-            let address = address.trim_end_matches('/');
-            let attempt = || settings.sockets.connect(address);
-            let stream = frpc::client::connect(&url, &settings, attempt).await?;
-            let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
-            Ok(JsonRpcLink::new(JsonStream::new(stream, message_len_max), settings.message_len_max))
-        })
-    })
 }
 
 /// The maximum time for a server to answer a ping.

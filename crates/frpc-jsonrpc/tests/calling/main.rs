@@ -7,14 +7,23 @@ mod codecs;
 mod hostile;
 mod mismatch;
 
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
 use frpc::{CallError, Channel, ChannelBuilder, Code, ConnectRetry, Request, Server};
 use frpc_http::{Http, HttpSettings};
 use frpc_jsonrpc::{Client, JsonRpc, JsonRpcSettings};
 use support::{
     SECOND,
     calls::{TestClient, TestServer, TestService, all, ask, asking, words},
-    in_real_time,
+    in_real_time, in_virtual_time,
 };
+use tokio::io::duplex;
 
 pub(crate) fn channel() -> ChannelBuilder {
     Channel::builder().transport(Client::new())
@@ -54,6 +63,30 @@ fn concurrent_calls_are_answered_over_every_address() {
             assert_eq!(ask(&client, &large).await.unwrap(), large);
             service.gate.open(1);
             assert_eq!(waiting.await.unwrap().unwrap(), "wait");
+        }
+    });
+}
+
+#[test]
+fn a_connector_opens_the_connections_of_every_address() {
+    in_virtual_time(async {
+        let service = TestServer::new(TestService::default());
+        let http = Http::new().mount("/rpc", JsonRpc::new());
+        let server = Arc::new(
+            Server::builder().add_service(service).wire(http).wire(JsonRpc::new()).without_listener().unwrap(),
+        );
+        for url in ["jsonrpc+tcp://nowhere", "jsonrpc+ws://nowhere/rpc", "jsonrpc+http://nowhere/rpc"] {
+            let (server, opened) = (server.clone(), Arc::new(AtomicUsize::new(0)));
+            let counted = opened.clone();
+            let connector = move || {
+                let (near, far) = duplex(1 << 10);
+                server.attach(far);
+                counted.fetch_add(1, Relaxed);
+                ready(Ok(near))
+            };
+            let channel = Channel::builder().transport(Client::new().connector(connector)).connect(url).await.unwrap();
+            assert_eq!(ask(&TestClient::new(channel), "hello").await.unwrap(), "hello", "{url}");
+            assert_eq!(opened.load(Relaxed), 1, "{url}");
         }
     });
 }
