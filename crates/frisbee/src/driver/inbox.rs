@@ -487,6 +487,31 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no sockets")]
     #[tokio::test]
     async fn the_rest_of_a_large_content_wakes_a_reader_when_all_is_there() {
+        read_contents_in_parts().await;
+    }
+
+    #[cfg(all(feature = "uring", target_os = "linux"))]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    #[test]
+    fn the_rest_of_a_large_content_wakes_a_reader_on_a_ring_when_all_is_there() {
+        use crate::net::{RingKind, uring};
+
+        for kind in [RingKind::Best, RingKind::Portable, RingKind::TokioUring] {
+            if let Err(error) = uring::probe(kind) {
+                eprintln!("skipped: {error}");
+                continue;
+            }
+            let run = async || {
+                read_contents_in_parts().await;
+                Ok(())
+            };
+            uring::block_on(kind, run).unwrap();
+        }
+    }
+
+    /// Reads large contents that arrive in two or three parts, on the ring of this thread if it has one.
+    #[cfg(target_os = "linux")]
+    async fn read_contents_in_parts() {
         async fn read(wire: &mut IoStream, inbox: &mut Inbox, core: &mut Connection) -> Vec<Bytes> {
             let read =
                 |cx: &mut Context<'_>| inbox.poll_read(cx, wire, core.content_len(), |bytes| core.announced_len(bytes));
@@ -502,7 +527,7 @@ mod tests {
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut wire = IoStream::Tcp(listener.accept().await.unwrap().0);
+        let mut wire = IoStream::Tcp(listener.accept().await.unwrap().0).onto_ring().unwrap();
         let mut inbox = Inbox::new(BytesMut::new(), true);
         let mut core = Connection::new(Role::Server, Arc::new(Config::default()), Instant::now());
         const LEN: usize = 2 << 20;

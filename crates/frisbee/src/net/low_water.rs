@@ -1,14 +1,13 @@
 //! The number of bytes that a socket waits for before it wakes its reader.
 
-use tokio::net::TcpStream;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 
 /// Makes a socket wake its reader for `len` bytes, the end of the stream, or a full receive buffer, and not earlier.
 ///
 /// Returns `false` if the system cannot. Linux then also wakes the reader if as many bytes are there already.
 #[cfg(target_os = "linux")]
-pub(super) fn set_low_water(socket: &TcpStream, len: usize) -> bool {
-    use std::os::fd::AsRawFd as _;
-
+pub(super) fn set_low_water(socket: &impl AsRawFd, len: usize) -> bool {
     let Ok(len) = libc::c_int::try_from(len) else { return false };
     let size = libc::socklen_t::try_from(size_of_val(&len)).unwrap_or_default();
     #[expect(unsafe_code, reason = "no crate of the tree has this option")]
@@ -20,6 +19,6 @@ pub(super) fn set_low_water(socket: &TcpStream, len: usize) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn set_low_water(_: &TcpStream, _: usize) -> bool {
+pub(super) fn set_low_water(_: &tokio::net::TcpStream, _: usize) -> bool {
     false
 }

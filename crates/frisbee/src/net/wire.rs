@@ -83,7 +83,12 @@ impl IoStream {
 
     /// Makes a TCP socket wake its reader for `len` bytes, and not earlier. Returns `false` if it still wakes for any.
     pub(crate) fn set_low_water(&self, len: usize) -> bool {
-        matches!(self, Self::Tcp(socket) if set_low_water(socket, len))
+        match self {
+            Self::Tcp(socket) => set_low_water(socket, len),
+            #[cfg(all(feature = "uring", target_os = "linux"))]
+            Self::Ring(socket) => socket.set_low_water(len),
+            _ => false,
+        }
     }
 
     /// Returns `true` if written bytes may still be buffered in this process.

@@ -50,6 +50,12 @@ impl RingSocket {
         self.kind
     }
 
+    /// Makes a TCP socket wake its reader for `len` bytes, also through the ring. Returns `false` if it still wakes for any.
+    pub(crate) fn set_low_water(&self, len: usize) -> bool {
+        let set = |ring: &mut Ring, key| Poll::Ready(Ok(ring.set_low_water(key, len)));
+        matches!(self.kind, SocketKind::Tcp) && matches!(self.with(set), Poll::Ready(Ok(true)))
+    }
+
     fn with<T>(&self, visit: impl FnOnce(&mut Ring, usize) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let visited = Ring::here(|ring| (ring.id() == self.ring).then(|| visit(ring, self.key)));
         visited.flatten().unwrap_or_else(|| Poll::Ready(Err(task::failure(self.ring).unwrap_or_else(no_ring))))

@@ -25,6 +25,7 @@ use super::{
     access::RingAccess,
     slot::{ReceiveState, SocketSlot, receive_now, send_now},
 };
+use crate::net::low_water::set_low_water;
 
 thread_local! {
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
@@ -159,6 +160,11 @@ impl Ring {
         }
         wait(&mut self.slots[key].reader, cx);
         Poll::Pending
+    }
+
+    /// Sets the number of bytes that the socket waits for. Returns `false` if the system cannot.
+    pub(super) fn set_low_water(&self, key: usize, len: usize) -> bool {
+        set_low_water(&self.slots[key].fd, len)
     }
 
     fn read_received(&mut self, key: usize, buf: &mut ReadBuf<'_>) {
