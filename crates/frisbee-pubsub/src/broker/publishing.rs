@@ -164,7 +164,7 @@ impl PublisherState {
             });
             let name = PacketName { id: 0, operation: shared.common.base.operation(PacketKind::Message) };
             let number = lane.number.to_be_bytes();
-            if payload.len() < REFERRED_LEN_MIN {
+            if payload.len() < SHARED_LEN_MIN {
                 buffer.push(name, &[&number, &flags, subjects, payload]);
             } else {
                 let head = [&number[..], &flags, subjects].concat();
@@ -268,7 +268,10 @@ fn check(subject: &[u8]) -> Result<&str, Refusal> {
     Ok(text)
 }
 
-/// Larger payloads are shared among subscribers instead of copied.
+/// Larger payloads are shared among subscribers instead of copied into their frames. One copy costs less than a second
+/// piece in the writes to all of them.
+const SHARED_LEN_MIN: usize = 16 * 1024;
+/// Larger payloads are passed to the member of a queue group without a copy.
 const REFERRED_LEN_MIN: usize = 4096;
 /// Average number of patterns and groups per cached subject.
 const TARGETS_MAX: usize = 16;
