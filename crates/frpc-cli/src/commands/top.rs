@@ -3,6 +3,7 @@
 use std::{
     fmt::{Display, Write as _},
     io::{IsTerminal, Write as _, stdout},
+    pin::pin,
     time::Duration,
 };
 
@@ -63,11 +64,14 @@ impl TopCommand {
         let states = AdminClient::new(channel).watch(request).await.map_err(|status| refused(&status))?;
         let mut states = states.into_inner();
         let screen = (!is_json && stdout().is_terminal()).then(LiveScreen::open).transpose()?;
+        let mut interrupted = pin!(ctrl_c());
         let mut shown = 0;
         while self.count.is_none_or(|count| shown < count) {
+            // The signal first: its handler must exist before the first state is shown.
             let state = tokio::select! {
+                biased;
+                _ = &mut interrupted => break,
                 state = states.message() => state.map_err(|status| refused(&status))?,
-                _ = ctrl_c() => break,
             };
             let Some(state) = state else { break };
             match &screen {

@@ -22,3 +22,4 @@ mod program;
 mod pubsub;
 mod replay;
 mod tls;
+mod top;
