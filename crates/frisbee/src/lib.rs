@@ -116,7 +116,7 @@ pub use self::{
     connection::{Connection, ConnectionMetrics, SendPosition, Stream, StreamReader, StreamSender},
     driver::HandlerPermit,
     engine::Engine,
-    net::{FrameCount, FrameCounts, ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
+    net::{FlowState, FrameCount, FrameCounts, ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},
     router::{
         Arrivals, Dispatch, Event, HandlerTable, Outcome, RefusalReason, RefusedPacket, Router, RouterInfo, SendOrder,

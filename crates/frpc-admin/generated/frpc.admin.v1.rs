@@ -210,7 +210,7 @@ pub struct ConnectionState {
     pub protocol: String,
     #[prost(double, tag = "5")]
     pub age: f64,
-    /// Other protocols than frisbee have bytes and frames only.
+    /// Other protocols than frisbee have bytes only, and those of HTTP/2 streams, queued bytes, frames and credit.
     #[prost(message, optional, tag = "6")]
     pub traffic: Option<TrafficState>,
     /// `true` after a TLS handshake with this process.
@@ -246,6 +246,23 @@ pub struct TrafficState {
     /// Frames over HTTP/2, by type.
     #[prost(message, repeated, tag = "10")]
     pub frames: Vec<FrameState>,
+    /// Streams and credit over HTTP/2.
+    #[prost(message, optional, tag = "11")]
+    pub flow: Option<FlowState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, frpc::prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
+pub struct FlowState {
+    /// Bytes that this process may send, and bytes that the peer may send.
+    #[prost(uint64, tag = "1")]
+    pub send_credit: u64,
+    #[prost(uint64, tag = "2")]
+    pub receive_credit: u64,
+    /// Connections with queued data and no credit for it.
+    #[prost(uint64, tag = "3")]
+    pub stalled: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
@@ -407,7 +424,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0x8bba_3515_eacf_528d_6ad9_816b_8bb6_7311,
+            0xaad1_f098_a72e_71e5_9a1a_c15e_d0b3_850f,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -919,7 +936,10 @@ const _: () = {
         #[inline]
         fn layout() -> Option<&'static Layout> {
             static LAYOUT: Layout = Layout::new(
-                &[FieldLayout::message_list::<FrameState>(10)],
+                &[
+                    FieldLayout::message_list::<FrameState>(10),
+                    FieldLayout::message::<FlowState>(11),
+                ],
             );
             Some(&LAYOUT)
         }
@@ -936,6 +956,7 @@ const _: () = {
             out.u64(self.streams_blocked);
             out.u64(self.credit_waits);
             out.message_list(&self.frames);
+            out.message_or_nil::<FlowState>(self.flow.as_ref());
         }
 
         #[inline]
@@ -950,6 +971,34 @@ const _: () = {
             input.u64(&mut self.streams_blocked).at("streams_blocked")?;
             input.u64(&mut self.credit_waits).at("credit_waits")?;
             input.message_list(&mut self.frames).at("frames")?;
+            input.message_or_nil::<FlowState, _>(&mut self.flow).at("flow")?;
+            Ok(())
+        }
+    }
+
+    impl Message for FlowState {
+        const NAME: &'static str = "FlowState";
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost().with_json(),
+        );
+
+        #[inline]
+        fn layout() -> Option<&'static Layout> {
+            Some(Layout::flat())
+        }
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.u64(self.send_credit);
+            out.u64(self.receive_credit);
+            out.u64(self.stalled);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.u64(&mut self.send_credit).at("send_credit")?;
+            input.u64(&mut self.receive_credit).at("receive_credit")?;
+            input.u64(&mut self.stalled).at("stalled")?;
             Ok(())
         }
     }
@@ -1194,6 +1243,7 @@ pub const fn json_types() -> &'static frpc::codec::json::Types {
                 Type::of::<CodeCount>(),
                 Type::of::<ConnectionState>(),
                 Type::of::<EndpointState>(),
+                Type::of::<FlowState>(),
                 Type::of::<FrameState>(),
                 Type::of::<LimitState>(),
                 Type::of::<MetadataEntry>(),
@@ -1585,6 +1635,7 @@ const _: () = {
             out.u64("streamsBlocked", self.streams_blocked);
             out.u64("creditWaits", self.credit_waits);
             out.list("frames", &self.frames, Writer::message);
+            out.optional("flow", self.flow.as_ref(), Writer::message);
             out.end();
         }
 
@@ -1600,6 +1651,7 @@ const _: () = {
                 Field::new("streamsBlocked", "streams_blocked"),
                 Field::new("creditWaits", "credit_waits"),
                 Field::new("frames", "frames"),
+                Field::new("flow", "flow"),
             ];
             input
                 .object(
@@ -1614,7 +1666,37 @@ const _: () = {
                         6 => input.u64(&mut self.queued),
                         7 => input.u64(&mut self.streams_blocked),
                         8 => input.u64(&mut self.credit_waits),
-                        _ => input.list(&mut self.frames, Reader::message),
+                        9 => input.list(&mut self.frames, Reader::message),
+                        _ => input.optional_message(&mut self.flow),
+                    },
+                )
+        }
+    }
+
+    impl Message for FlowState {
+        const NAME: &'static str = "frpc.admin.v1.FlowState";
+
+        fn encode_json(&self, out: &mut Writer) {
+            out.begin();
+            out.u64("sendCredit", self.send_credit);
+            out.u64("receiveCredit", self.receive_credit);
+            out.u64("stalled", self.stalled);
+            out.end();
+        }
+
+        fn decode_json(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            const FIELDS: &[Field] = &[
+                Field::new("sendCredit", "send_credit"),
+                Field::new("receiveCredit", "receive_credit"),
+                Field::new("stalled", "stalled"),
+            ];
+            input
+                .object(
+                    FIELDS,
+                    &mut |field, input| match field {
+                        0 => input.u64(&mut self.send_credit),
+                        1 => input.u64(&mut self.receive_credit),
+                        _ => input.u64(&mut self.stalled),
                     },
                 )
         }

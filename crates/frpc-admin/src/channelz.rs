@@ -142,17 +142,19 @@ impl channelz_server::Channelz for ProcessViews {
         }
         let found = server.observer().connections(number.saturating_sub(1), 1).pop();
         let info = found.filter(|info| info.number == number).ok_or_else(|| missing("socket", wanted))?;
-        let data = info.connection.map(|connection| {
+        let mut data = SocketData::default();
+        if let Some(connection) = &info.connection {
             let counters = connection.metrics().counters;
-            SocketData {
-                messages_sent: id(counters.packets_out),
-                messages_received: id(counters.packets_in),
-                ..SocketData::default()
-            }
-        });
+            (data.messages_sent, data.messages_received) = (id(counters.packets_out), id(counters.packets_in));
+        }
+        if let Some(flow) = info.flow {
+            // The local window is the credit of this side for sending.
+            data.local_flow_control_window = Some(id(flow.send_credit));
+            data.remote_flow_control_window = Some(id(flow.receive_credit));
+        }
         let socket = Socket {
             r#ref: Some(SocketRef { socket_id: wanted, name: info.protocol.unwrap_or("handshake").to_owned() }),
-            data: Some(data.unwrap_or_default()),
+            data: Some(data),
             security: info.is_secure.then(|| Security { model: Some(security::Model::Tls(security::Tls::default())) }),
             local: Some(address(&info.local)),
             remote: Some(address(&info.peer)),

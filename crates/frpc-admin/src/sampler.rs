@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use frpc::frisbee::{ConnectionMetrics, FrameCounts};
+use frpc::frisbee::{self, ConnectionMetrics, FrameCounts};
 use frpc::{
     Code,
     inspect::{self, CallSubject, ChannelView, EndpointPhase, EndpointView, OpenStream, RecordedCall, ServerView},
@@ -15,8 +15,8 @@ use frpc::{
 use crate::{
     process,
     protos::frpc::admin::v1::{
-        CallState, ChannelState, CodeCount, ConnectionState, EndpointState, FrameState, LimitState, MetadataEntry,
-        MethodState, ProcessState, ServerState, StreamState, TrafficState, admin_methods::WATCH,
+        CallState, ChannelState, CodeCount, ConnectionState, EndpointState, FlowState, FrameState, LimitState,
+        MetadataEntry, MethodState, ProcessState, ServerState, StreamState, TrafficState, admin_methods::WATCH,
     },
 };
 
@@ -139,11 +139,14 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
         |name: &str, used: usize, max: usize| LimitState { name: name.to_owned(), used: count(used), max: count(max) };
     let connections = observer.connections(0, CONNECTIONS_SHOWN).into_iter().map(|info| {
         let traffic = match &info.connection {
-            Some(connection) => Some(traffic_state(&connection.metrics(), &info.frames)),
+            Some(connection) => Some(traffic_state(&connection.metrics(), &info.frames, None)),
             None => info.protocol.map(|_| TrafficState {
                 bytes_received: info.counters.bytes_in,
                 bytes_sent: info.counters.bytes_out,
                 frames: frame_states(&info.frames),
+                streams: info.flow.map_or(0, |flow| count(flow.streams)),
+                queued: info.flow.map_or(0, |flow| flow.queued),
+                flow: info.flow.map(flow_state),
                 ..TrafficState::default()
             }),
         };
@@ -177,7 +180,7 @@ fn server_state(server: &ServerView, is_first: bool) -> ServerState {
     }
 }
 
-fn traffic_state(metrics: &ConnectionMetrics, frames: &FrameCounts) -> TrafficState {
+fn traffic_state(metrics: &ConnectionMetrics, frames: &FrameCounts, flow: Option<frisbee::FlowState>) -> TrafficState {
     TrafficState {
         packets_received: metrics.counters.packets_in,
         packets_sent: metrics.counters.packets_out,
@@ -185,11 +188,16 @@ fn traffic_state(metrics: &ConnectionMetrics, frames: &FrameCounts) -> TrafficSt
         bytes_sent: metrics.counters.bytes_out,
         streams: count(metrics.streams),
         handlers: count(metrics.handlers),
-        queued: count(metrics.outbox_len),
+        queued: flow.map_or(count(metrics.outbox_len), |flow| flow.queued),
         streams_blocked: count(metrics.streams_blocked),
         credit_waits: metrics.counters.credit_waits,
         frames: frame_states(frames),
+        flow: flow.map(flow_state),
     }
+}
+
+fn flow_state(flow: frisbee::FlowState) -> FlowState {
+    FlowState { send_credit: flow.send_credit, receive_credit: flow.receive_credit, stalled: count(flow.stalled) }
 }
 
 fn frame_states(frames: &FrameCounts) -> Vec<FrameState> {
@@ -225,7 +233,7 @@ fn endpoint_state(endpoint: EndpointView) -> EndpointState {
         connects_failed: endpoint.history.connects_failed,
         disconnects: endpoint.history.disconnects,
         all_ejections: endpoint.history.ejections,
-        traffic: endpoint.traffic.map(|traffic| traffic_state(&traffic, &endpoint.frames)),
+        traffic: endpoint.traffic.map(|traffic| traffic_state(&traffic, &endpoint.frames, endpoint.flow)),
     }
 }
 

@@ -16,9 +16,13 @@ use frpc::{
 use frpc_admin::{
     Admin, AdminAccess,
     protos::{
-        frpc::admin::v1::{ProcessState, SetLogFilterRequest, TrafficState, WatchRequest, admin_client::AdminClient},
+        frpc::admin::v1::{
+            FlowState, ProcessState, SetLogFilterRequest, StreamState, TrafficState, WatchRequest,
+            admin_client::AdminClient,
+        },
         grpc::channelz::v1::{
-            GetServerSocketsRequest, GetServersRequest, GetTopChannelsRequest, channelz_client::ChannelzClient,
+            GetServerSocketsRequest, GetServersRequest, GetSocketRequest, GetTopChannelsRequest,
+            channelz_client::ChannelzClient,
         },
     },
 };
@@ -94,19 +98,79 @@ fn a_stalled_stream_is_blocked_on_every_wire() {
             let server = server(Admin::new(AdminAccess::local())).await;
             let (channel, other) = (connect(&server, scheme).await, connect(&server, "tcp").await);
             let answer = call(&channel, &LIST, &[]).await.unwrap();
-            let is_blocked = |state: &ProcessState| {
-                state.streams.iter().any(|stream| stream.is_outgoing && stream.blocked.is_some_and(|time| time > 0.2))
+            // Another test of this process stalls a stream too, without a socket.
+            let blocked = |state: &ProcessState| {
+                let is_ours = |stream: &&StreamState| {
+                    stream.is_outgoing
+                        && stream.peer.starts_with("tcp://127.0.0.1:")
+                        && stream.blocked.is_some_and(|time| time > 0.2)
+                };
+                state.streams.iter().find(is_ours).cloned()
             };
-            let state = state_with(&other, is_blocked).await;
-            let stream = &state.streams[0];
-            assert_eq!((&*stream.method, stream.is_outgoing), ("test.Test/List", true), "{scheme}: {stream:?}");
+            let state = state_with(&other, |state| blocked(state).is_some()).await;
+            let stream = blocked(&state).unwrap();
+            assert_eq!(stream.method, "test.Test/List", "{scheme}: {stream:?}");
             assert!(stream.messages > 0 && stream.bytes == stream.messages << 16, "{scheme}: {stream:?}");
-            assert!(stream.peer.starts_with("tcp://127.0.0.1:"), "{scheme}: {stream:?}");
+            if scheme == "grpc" {
+                // The client may still be reading.
+                let state = state_with(&other, |state| mirrored_flow(&server, state).is_some()).await;
+                let flow = mirrored_flow(&server, &state).unwrap();
+                check_flow_in_metrics(&server, &flow);
+                check_windows_in_channelz(&server, other.clone(), &flow).await;
+            }
             // The stream ends, and its record with it.
             drop(answer);
-            state_with(&other, |state| !is_blocked(state)).await;
+            state_with(&other, |state| blocked(state).is_none()).await;
+            state_with(&other, |_| server.metrics().flow.streams == 0).await;
         }
     });
+}
+
+/// Returns the credit of a server for its only stream over HTTP/2, once both sides have the same.
+fn mirrored_flow(server: &Server, state: &ProcessState) -> Option<FlowState> {
+    let address = server.local_addr().to_string();
+    let served = state.servers.iter().find(|server| server.addresses == [address.clone()])?;
+    let ours = served.connections.iter().find(|connection| connection.protocol == "http")?.traffic.as_ref()?;
+    let target = channel_target(server, "grpc");
+    let channel = state.channels.iter().find(|channel| channel.target == target)?;
+    let theirs = channel.endpoints[0].traffic.as_ref()?;
+    assert_eq!((ours.streams, theirs.streams), (1, 1), "{ours:?} {theirs:?}");
+    assert_eq!(theirs.queued, 0, "the request is sent");
+    let (flow, theirs) = (ours.flow?, theirs.flow?);
+    let is_mirrored = (flow.send_credit, flow.receive_credit) == (theirs.receive_credit, theirs.send_credit);
+    (is_mirrored && ours.queued > 0).then_some(flow)
+}
+
+fn check_flow_in_metrics(server: &Server, flow: &FlowState) {
+    let metrics = server.metrics().flow;
+    assert_eq!((metrics.streams, metrics.send_credit), (1, flow.send_credit));
+    let text = MetricsSnapshot::take().to_text(TextFormat::OpenMetrics);
+    for line in [
+        "frpc_server_connection_streams{network_protocol_name=\"_OTHER\"} ",
+        "frpc_server_connection_credit_bytes{network_io_direction=\"transmit\"} ",
+    ] {
+        assert!(text.contains(line), "{line} is missing in {text}");
+    }
+}
+
+async fn check_windows_in_channelz(server: &Server, channel: Channel, flow: &FlowState) {
+    let client = ChannelzClient::new(channel);
+    let servers = client.get_servers(GetServersRequest::default()).await.unwrap().into_inner().server;
+    let name = server.local_addr().to_string();
+    let server_id = servers.iter().find_map(|server| server.r#ref.as_ref().filter(|server| server.name == name));
+    let server_id = server_id.unwrap().server_id;
+    let request = GetServerSocketsRequest { server_id, ..GetServerSocketsRequest::default() };
+    let sockets = client.get_server_sockets(request).await.unwrap().into_inner().socket_ref;
+    let mut windows = Vec::new();
+    for socket in sockets {
+        let request = GetSocketRequest { socket_id: socket.socket_id, ..GetSocketRequest::default() };
+        let socket = client.get_socket(request).await.unwrap().into_inner().socket.unwrap();
+        let data = socket.data.unwrap();
+        if let (Some(local), Some(remote)) = (data.local_flow_control_window, data.remote_flow_control_window) {
+            windows.push([local, remote].map(|window| u64::try_from(window).unwrap()));
+        }
+    }
+    assert_eq!(windows, [[flow.send_credit, flow.receive_credit]], "only HTTP/2 has windows");
 }
 
 #[test]

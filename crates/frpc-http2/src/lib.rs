@@ -44,7 +44,7 @@ mod settings;
 
 pub use connection::{Connection, Event, Header, PreparedBlock, Received, ReceivedMessage, Role, StreamId};
 pub use error::{ConnectionError, ErrorCode, Fault, OpenError, SendError, StreamError};
-pub use frame::{FrameCount, FrameCounters};
+pub use frame::{ConnectionFlow, FrameCount, FrameCounters};
 pub use head::Head;
 pub use hpack::{BlockDecoder, BlockEncoder, Field, HpackError};
 pub use settings::Settings;

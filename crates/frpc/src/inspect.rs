@@ -21,7 +21,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use frisbee::{Address, ConnectionMetrics, FrameCounts, ServerObserver};
+use frisbee::{Address, ConnectionMetrics, FlowState, FrameCounts, ServerObserver};
 
 pub use crate::call::recorder::{
     CallSubject, FAILURES_MAX, OpenStream, RecordedCall, SLOW_KEPT, SLOW_MAX, STREAMS_MAX, open_streams,
@@ -127,6 +127,8 @@ pub struct EndpointView {
     pub traffic: Option<ConnectionMetrics>,
     /// The frames of these connections by type, over HTTP/2.
     pub frames: FrameCounts,
+    /// The streams and the credit of these connections together, over HTTP/2.
+    pub flow: Option<FlowState>,
 }
 
 /// The past of an endpoint, since it joined its channel. Channels to a single server keep none.

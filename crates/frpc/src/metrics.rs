@@ -250,6 +250,9 @@ impl MetricsSnapshot {
                 add_transport_counters(&mut transport, one);
                 transport.connections += one.connections;
                 transport.outbox_len += one.outbox_len;
+                transport.flow += one.flow;
+                transport.streams += one.streams;
+                transport.streams_blocked += one.streams_blocked;
                 transport.handlers += one.handlers;
             }
             let mut served = meters.ended.clone();
@@ -458,6 +461,18 @@ impl MetricsSnapshot {
             http2_frames.add(&[received, (FRAME_TYPE, kind)], count.received);
             http2_frames.add(&[sent, (FRAME_TYPE, kind)], count.sent);
         }
+        let flow = self.transport.flow;
+        let mut streams =
+            MetricFamily::gauge("frpc.server.connection.streams", "{stream}", "Open streams of connections.");
+        streams.add(&[(PROTOCOL, "frisbee")], self.transport.streams as u64);
+        streams.add(&[(PROTOCOL, OTHER)], flow.streams as u64);
+        let mut credit = MetricFamily::gauge(
+            "frpc.server.connection.credit",
+            "By",
+            "Bytes that the senders of HTTP/2 connections may still send, over all connections.",
+        );
+        credit.add(&[received], flow.receive_credit);
+        credit.add(&[sent], flow.send_credit);
         vec![
             gauge("frpc.server.connections", "{connection}", "Open connections.", self.transport.connections),
             counter(
@@ -533,6 +548,20 @@ impl MetricsSnapshot {
                 "{wait}",
                 "Times that the sender of a stream found no credit of its peer, and waited.",
                 &[(&[], counters.credit_waits)],
+            ),
+            streams,
+            credit,
+            gauge(
+                "frpc.server.connections.stalled",
+                "{connection}",
+                "HTTP/2 connections with queued data and no credit of the peer.",
+                flow.stalled,
+            ),
+            gauge(
+                "frpc.server.connection.streams.blocked",
+                "{stream}",
+                "Streams of frisbee connections without credit of the peer.",
+                self.transport.streams_blocked,
             ),
             gauge(
                 "frpc.server.connection.queued",

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod adopted;
 mod credentials;
+mod flow;
 mod frames;
 #[cfg(unix)]
 mod handover;
@@ -35,6 +36,7 @@ pub(crate) use self::no_uring as uring;
 pub(crate) use self::secure::PeerProof;
 pub use self::{
     credentials::PeerCredentials,
+    flow::FlowState,
     frames::{FrameCount, FrameCounts},
     options::SocketOptions,
     raw::Raw,

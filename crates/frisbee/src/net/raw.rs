@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::{net::TcpStream, runtime::Handle};
 use tokio_util::io::poll_read_buf;
 
-use super::{frames::FrameCounts, secure::PeerIdentity, wire::IoStream};
+use super::{flow::FlowState, frames::FrameCounts, secure::PeerIdentity, wire::IoStream};
 use crate::{
     Address,
     proto::{Counters, HeaderFormat, LeftoverFrames},
@@ -50,6 +50,8 @@ pub(crate) struct StreamTraffic {
     batches_out: AtomicU64,
     /// Reads the frames, if the protocol has reported them.
     frames: OnceLock<Box<dyn Fn() -> FrameCounts + Send + Sync>>,
+    /// Reads the streams and the credit in the same way.
+    flow: OnceLock<Box<dyn Fn() -> FlowState + Send + Sync>>,
 }
 
 impl StreamTraffic {
@@ -61,6 +63,10 @@ impl StreamTraffic {
 
     pub(crate) fn frames(&self) -> FrameCounts {
         self.frames.get().map(|read| read()).unwrap_or_default()
+    }
+
+    pub(crate) fn flow(&self) -> Option<FlowState> {
+        self.flow.get().map(|read| read())
     }
 }
 
@@ -97,6 +103,15 @@ impl Raw {
     pub fn report_frames(&self, read: impl Fn() -> FrameCounts + Send + Sync + 'static) {
         if let Some(traffic) = &self.traffic {
             let _ = traffic.frames.set(Box::new(read));
+        }
+    }
+
+    /// Adds the streams and the credit of this connection to the [metrics of its server](crate::ServerMetrics::flow).
+    ///
+    /// For the connections of a [`Protocol`](crate::Protocol). `read` is called for each snapshot.
+    pub fn report_flow(&self, read: impl Fn() -> FlowState + Send + Sync + 'static) {
+        if let Some(traffic) = &self.traffic {
+            let _ = traffic.flow.set(Box::new(read));
         }
     }
 

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::{shared::ServerShared, slot::SlotsSnapshot};
-use crate::{net::FrameCounts, proto::Counters};
+use crate::{
+    net::{FlowState, FrameCounts},
+    proto::Counters,
+};
 
 /// A snapshot of a server's counters and load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +30,12 @@ pub struct ServerMetrics {
     pub others: Counters,
     /// Frames of these connections by type, as their protocols [report](crate::Raw::report_frames) them.
     pub frames: FrameCounts,
+    /// Streams and credit of these connections, as their protocols [report](crate::Raw::report_flow) them.
+    pub flow: FlowState,
+    /// Open streams of frisbee connections.
+    pub streams: usize,
+    /// Streams of frisbee connections without credit of the peer.
+    pub streams_blocked: usize,
     /// Bytes queued for writing on all connections.
     pub outbox_len: usize,
     /// Running handlers. A handler that is ready on its first poll does not count.
@@ -35,7 +44,7 @@ pub struct ServerMetrics {
 
 impl ServerMetrics {
     pub(super) fn of(shared: &ServerShared) -> Self {
-        let SlotsSnapshot { slots, past, others, frames, open } = shared.slots.snapshot();
+        let SlotsSnapshot { slots, past, others, frames, flow, open } = shared.slots.snapshot();
         let mut metrics = Self {
             connections: slots,
             accepted: shared.accepted.load(Ordering::Relaxed),
@@ -46,6 +55,9 @@ impl ServerMetrics {
             counters: past,
             others,
             frames,
+            flow,
+            streams: 0,
+            streams_blocked: 0,
             outbox_len: 0,
             handlers: 0,
         };
@@ -53,6 +65,8 @@ impl ServerMetrics {
             let one = connection.metrics();
             metrics.counters += one.counters;
             metrics.outbox_len += one.outbox_len;
+            metrics.streams += one.streams;
+            metrics.streams_blocked += one.streams_blocked;
             metrics.handlers += one.handlers;
         }
         metrics

@@ -11,7 +11,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::threads::ThreadPlacement;
 use crate::{
     Address, Connection,
-    net::{FrameCounts, StreamTraffic},
+    net::{FlowState, FrameCounts, StreamTraffic},
     proto::Counters,
 };
 
@@ -86,6 +86,8 @@ pub struct ConnectionInfo {
     pub counters: Counters,
     /// Its frames by type, for other protocols that [report](crate::Raw::report_frames) them.
     pub frames: FrameCounts,
+    /// Its streams and credit, for other protocols that [report](crate::Raw::report_flow) them.
+    pub flow: Option<FlowState>,
 }
 
 impl OpenSlot {
@@ -108,6 +110,10 @@ impl OpenSlot {
             SlotOccupant::Frisbee(connection) => (connection.peer_addr(), connection.local_addr(), Some("frisbee")),
             SlotOccupant::Other(other) => (&other.peer, &other.local, other.protocol.as_ref().map(|(name, _)| *name)),
         };
+        let (frames, flow) = match &self.occupant {
+            SlotOccupant::Frisbee(_) => (FrameCounts::default(), None),
+            SlotOccupant::Other(other) => (other.frames(), other.flow()),
+        };
         ConnectionInfo {
             number: self.number,
             peer: peer.clone(),
@@ -117,10 +123,8 @@ impl OpenSlot {
             is_secure: self.is_secure,
             connection: self.connection().map(Connection::without_keeping_open),
             counters: self.counters(),
-            frames: match &self.occupant {
-                SlotOccupant::Frisbee(_) => FrameCounts::default(),
-                SlotOccupant::Other(other) => other.frames(),
-            },
+            frames,
+            flow,
         }
     }
 }
@@ -133,6 +137,10 @@ impl OtherOccupant {
     fn frames(&self) -> FrameCounts {
         self.protocol.as_ref().map(|(_, traffic)| traffic.frames()).unwrap_or_default()
     }
+
+    fn flow(&self) -> Option<FlowState> {
+        self.protocol.as_ref().and_then(|(_, traffic)| traffic.flow())
+    }
 }
 
 /// The slots of a server at one instant.
@@ -144,6 +152,7 @@ pub(super) struct SlotsSnapshot {
     /// The counters of other protocols.
     pub(super) others: Counters,
     pub(super) frames: FrameCounts,
+    pub(super) flow: FlowState,
     pub(super) open: Vec<Connection>,
 }
 
@@ -207,6 +216,7 @@ impl ConnectionSlots {
             past: open.past,
             others: open.past_others,
             frames: open.past_frames.clone(),
+            flow: FlowState::default(),
             open: Vec::new(),
         };
         for (_, slot) in &open.connections {
@@ -215,6 +225,7 @@ impl ConnectionSlots {
                 SlotOccupant::Other(other) => {
                     snapshot.others += other.counters();
                     snapshot.frames += &other.frames();
+                    snapshot.flow += other.flow().unwrap_or_default();
                 }
             }
         }

@@ -16,7 +16,7 @@ use std::{
 use bytes::BytesMut;
 use frpc::frisbee::ConnectionMetrics;
 #[cfg(feature = "http2")]
-use frpc::frisbee::FrameCounts;
+use frpc::frisbee::{FlowState, FrameCounts};
 use http::{Request, uri::Authority};
 use hyper::client::conn::http1;
 #[cfg(not(feature = "http2"))]
@@ -37,7 +37,7 @@ use super::{
     settings::{BoxIo, ClientSettings},
 };
 #[cfg(feature = "http2")]
-use crate::http2::add_frames;
+use crate::http2::{add_flow, add_frames};
 use crate::message::greeting;
 
 /// A connection for requests.
@@ -272,6 +272,14 @@ impl HttpConnection {
     pub(super) fn add_frames(&self, sum: &mut FrameCounts) {
         if let RequestSender::Http2(sender) = &self.sender {
             add_frames(sum, sender.frames());
+        }
+    }
+
+    /// Adds its streams and credit of HTTP/2.
+    #[cfg(feature = "http2")]
+    pub(super) fn add_flow(&self, sum: &mut FlowState) {
+        if let RequestSender::Http2(sender) = &self.sender {
+            add_flow(sum, sender.frames());
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use frpc::frisbee::ConnectionMetrics;
 #[cfg(feature = "http2")]
-use frpc::frisbee::FrameCounts;
+use frpc::frisbee::{FlowState, FrameCounts};
 use frpc::{
     Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, client::CallTime, codec::Format,
 };
@@ -64,6 +64,12 @@ impl Caller for SharedHttpCaller {
     #[cfg(feature = "http2")]
     fn frames(&self) -> FrameCounts {
         self.0.pool.sum(HttpConnection::add_frames)
+    }
+
+    #[cfg(feature = "http2")]
+    fn flow(&self) -> Option<FlowState> {
+        // Connections of HTTP/1.1 have neither.
+        Some(self.0.pool.sum(HttpConnection::add_flow)).filter(|flow| *flow != FlowState::default())
     }
 }
 

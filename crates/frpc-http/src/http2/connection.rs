@@ -8,7 +8,10 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use frpc::{Drain, Raw, frisbee::FrameCounts};
+use frpc::{
+    Drain, Raw,
+    frisbee::{FlowState, FrameCounts},
+};
 use frpc_http2::{Connection, Event, Head, Settings, StreamId};
 use http::{Response, StatusCode, request::Parts};
 use tokio::{
@@ -21,7 +24,9 @@ use super::{
     request::{self, KnownCalls, MessageHead},
     request_body::{BodyQueue, Http2Body},
     response,
-    socket::{READS_MAX, ROUNDS_MAX, ReceivedChunk, add_frames, default_settings, poll_write_output, with_scratch},
+    socket::{
+        READS_MAX, ROUNDS_MAX, ReceivedChunk, add_flow, add_frames, default_settings, poll_write_output, with_scratch,
+    },
     streams::{OpenStreams, StreamPhase},
     task::RequestTask,
     wakes::WakeList,
@@ -121,6 +126,12 @@ impl<'a> ServerConnection<'a> {
             let mut counts = FrameCounts::default();
             add_frames(&mut counts, &frames);
             counts
+        });
+        let frames = core.frames().clone();
+        socket.get_ref().report_flow(move || {
+            let mut flow = FlowState::default();
+            add_flow(&mut flow, &frames);
+            flow
         });
         Self {
             context,

@@ -41,7 +41,7 @@ pub(crate) use self::{
     sending::{SendProgress, SendingBody},
     slot_table::SlotTable,
     socket::{
-        PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, add_frames, default_settings, poll_write_output,
+        PARTIAL_KEPT, READS_MAX, ROUNDS_MAX, ReceivedChunk, add_flow, add_frames, default_settings, poll_write_output,
         with_scratch,
     },
     wakes::{SlotWaker, WakeList},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use frpc::frisbee::FrameCounts;
+use frpc::frisbee::{FlowState, FrameCounts};
 use frpc_http2::{Connection, FrameCounters, Settings};
 use tokio::io::AsyncWrite;
 
@@ -68,6 +68,18 @@ pub(crate) fn poll_write_output(
     core: &mut Connection,
     socket: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<(Poll<()>, bool)> {
+    let written = poll_write_batches(cx, core, socket);
+    // After the writes, also if the socket took nothing: an operator sees stalled connections by it.
+    core.update_flow();
+    written
+}
+
+#[inline(always)] // Once per turn of a connection.
+fn poll_write_batches(
+    cx: &mut Context<'_>,
+    core: &mut Connection,
+    socket: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<(Poll<()>, bool)> {
     let mut has_written = false;
     while core.poll_output() {
         let is_long = core.output_len() > LONG_OUTPUT;
@@ -107,6 +119,18 @@ fn poll_write_chunks<const MAX: usize>(
 /// Adds the frames of a connection.
 pub(crate) fn add_frames(sum: &mut FrameCounts, frames: &FrameCounters) {
     frames.counts().for_each(|count| sum.add(count.kind, count.received, count.sent));
+}
+
+/// Adds the streams and the credit of a connection.
+pub(crate) fn add_flow(sum: &mut FlowState, frames: &FrameCounters) {
+    let flow = frames.flow();
+    // Windows of connections are never negative.
+    let credit = |window: i64| u64::try_from(window).unwrap_or(0);
+    sum.streams += flow.streams;
+    sum.stalled += usize::from(flow.queued > 0 && flow.send_window <= 0);
+    sum.queued += flow.queued as u64;
+    sum.send_credit += credit(flow.send_window);
+    sum.receive_credit += credit(flow.receive_window);
 }
 
 /// Returns the limits of the protocol core for both roles.

@@ -33,7 +33,9 @@ use self::{
 };
 use crate::{
     ConnectionError, ErrorCode, Field, Head, Settings, StreamError,
-    frame::{FrameCounters, PREFACE, PREFACE_LEN, put_goaway, put_settings, put_window_update, setting},
+    frame::{
+        ConnectionFlow, FrameCounters, PREFACE, PREFACE_LEN, put_goaway, put_settings, put_window_update, setting,
+    },
     settings::{FRAME_LEN_MIN, INITIAL_WINDOW},
 };
 
@@ -415,6 +417,17 @@ impl Connection {
     /// Returns the counters of frames. They can be read while the connection is in use.
     pub fn frames(&self) -> &Arc<FrameCounters> {
         self.output.counters()
+    }
+
+    /// Updates the streams and credit in the [counters](Self::frames). Drivers call it after each batch of output.
+    #[inline]
+    pub fn update_flow(&self) {
+        self.output.counters().set_flow(ConnectionFlow {
+            streams: self.active,
+            queued: self.queued,
+            send_window: self.send_window,
+            receive_window: self.receive_window,
+        });
     }
 
     /// Returns the limit of the peer for concurrent streams.

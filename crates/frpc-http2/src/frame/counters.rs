@@ -4,15 +4,33 @@ use std::{
     ops::{Deref, DerefMut},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
-/// Whole frames of a connection by type. Other threads can read them while the connection counts.
+/// Whole frames of a connection by type, its streams and its credit. Other threads can read them while the connection counts.
 #[derive(Debug, Default)]
 pub struct FrameCounters {
     received: [AtomicU64; NAMES.len()],
     sent: [AtomicU64; NAMES.len()],
+    streams: AtomicUsize,
+    queued: AtomicUsize,
+    send_window: AtomicI64,
+    receive_window: AtomicI64,
+}
+
+/// Open streams and credit of a connection, as of its last [update](crate::Connection::update_flow).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionFlow {
+    /// Open and half-closed streams.
+    pub streams: usize,
+    /// Bytes of queued data, also of streams with a closed window.
+    pub queued: usize,
+    /// The window of the connection for sending, in bytes.
+    pub send_window: i64,
+    /// The window of the connection for the peer, in bytes.
+    pub receive_window: i64,
 }
 
 /// Frames of one type.
@@ -36,6 +54,24 @@ impl FrameCounters {
             received: received.load(Relaxed),
             sent: sent.load(Relaxed),
         })
+    }
+
+    /// Returns the streams and the credit.
+    pub fn flow(&self) -> ConnectionFlow {
+        ConnectionFlow {
+            streams: self.streams.load(Relaxed),
+            queued: self.queued.load(Relaxed),
+            send_window: self.send_window.load(Relaxed),
+            receive_window: self.receive_window.load(Relaxed),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_flow(&self, flow: ConnectionFlow) {
+        self.streams.store(flow.streams, Relaxed);
+        self.queued.store(flow.queued, Relaxed);
+        self.send_window.store(flow.send_window, Relaxed);
+        self.receive_window.store(flow.receive_window, Relaxed);
     }
 
     /// Counts received frames of a type. Only the thread of the connection counts, so no increment is lost.

@@ -5,7 +5,7 @@ mod encode;
 mod payload;
 
 pub(crate) use counters::FrameBuffer;
-pub use counters::{FrameCount, FrameCounters};
+pub use counters::{ConnectionFlow, FrameCount, FrameCounters};
 pub(crate) use encode::{
     patch_len, put_goaway, put_header, put_ping, put_reset, put_settings, put_settings_ack, put_window_update,
     split_block,

@@ -51,8 +51,8 @@ impl ChannelSource for ListedTransport {
             }
             Self::Other(caller, address) => {
                 let Some(caller) = caller.upgrade() else { return Vec::new() };
-                let (traffic, frames) = (caller.traffic(), caller.frames());
-                vec![EndpointView { traffic, frames, ..single(address, EndpointPhase::Ready) }]
+                let (traffic, frames, flow) = (caller.traffic(), caller.frames(), caller.flow());
+                vec![EndpointView { traffic, frames, flow, ..single(address, EndpointPhase::Ready) }]
             }
             Self::Many(fleet) => fleet.upgrade().map(|fleet| fleet.endpoints()).unwrap_or_default(),
         }
@@ -73,5 +73,6 @@ fn single(address: &Address, state: EndpointPhase) -> EndpointView {
         history: EndpointHistory::default(),
         traffic: None,
         frames: FrameCounts::default(),
+        flow: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future;
 
-use frisbee::{ConnectionMetrics, FrameCounts};
+use frisbee::{ConnectionMetrics, FlowState, FrameCounts};
 
 use crate::{
     call::{
@@ -49,5 +49,10 @@ pub trait Caller: Send + Sync + 'static {
     /// Returns the frames of these connections by type.
     fn frames(&self) -> FrameCounts {
         FrameCounts::default()
+    }
+
+    /// Returns the streams and the credit of these connections, over HTTP/2.
+    fn flow(&self) -> Option<FlowState> {
+        None
     }
 }

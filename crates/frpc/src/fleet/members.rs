@@ -128,6 +128,7 @@ impl FleetMember {
             history: self.history,
             traffic: self.ready.as_ref().and_then(|ready| ready.caller().traffic()),
             frames: self.ready.as_ref().map(|ready| ready.caller().frames()).unwrap_or_default(),
+            flow: self.ready.as_ref().and_then(|ready| ready.caller().flow()),
         }
     }
 }

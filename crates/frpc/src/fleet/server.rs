@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frisbee::{Connection, ConnectionMetrics, FrameCounts};
+use frisbee::{Connection, ConnectionMetrics, FlowState, FrameCounts};
 use futures_util::stream::BoxStream;
 
 use crate::{
@@ -119,6 +119,14 @@ impl ServerCaller {
         match self {
             Self::Frisbee(_) => FrameCounts::default(),
             Self::Other(caller) => caller.frames(),
+        }
+    }
+
+    /// Returns the streams and the credit of other transports than frisbee.
+    pub(crate) fn flow(&self) -> Option<FlowState> {
+        match self {
+            Self::Frisbee(_) => None,
+            Self::Other(caller) => caller.flow(),
         }
     }
 
