@@ -183,7 +183,8 @@ impl WriterThread {
                     self.state.queued.fetch_sub(frame.len(), Ordering::Relaxed);
                 }
                 Ok(WriterTask::Flush(done)) => {
-                    self.flush()?;
+                    // Before the sender goes on, so that its next records count as dropped.
+                    self.flush().inspect_err(|_| self.state.is_closed.store(true, Ordering::Relaxed))?;
                     // The sender may have given up.
                     let _ = done.try_send(());
                 }
