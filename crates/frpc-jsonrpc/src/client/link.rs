@@ -200,7 +200,8 @@ impl JsonRpcLink {
         }
         // Wait for room before registering the call, so that a call without room has no entry.
         let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
-        let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| shared.state().unsent()) }).await?;
+        let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| shared.state().unsent()) }).await;
+        let room = room.inspect_err(|_| shared.state().leave_if_silent())?;
         let (sender, answer) = oneshot::channel();
         let entry = shared.send(QueuedRequest { id: Some(id), text, _room: Some(room) }, id, waiting(sender))?;
         match deadline.bound(async { Ok(answer.await) }).await {
@@ -415,23 +416,27 @@ impl WaitingCall {
 }
 
 impl RegistrationGuard {
-    /// Returns the status of a call after its deadline, and marks a silent connection as unusable.
+    /// Returns the status of a call after its deadline.
     fn timeout_status(self, deadline: Deadline) -> Status {
         let RegistrationKey::Call(id) = &self.of else { return deadline.passed() };
         let mut state = self.shared.state();
-        if state.outgoing.iter().any(|message| message.id == Some(*id)) {
-            return deadline.passed_unsent();
-        }
-        if let Some(silence) = state.silent_since.map(|since| since.elapsed()).filter(|silence| *silence >= SILENCE_MAX)
-        {
-            info!(?silence, "JSON-RPC server is silent while calls time out; later calls use a new connection");
-            state.is_silent = true;
-        }
-        deadline.passed()
+        state.leave_if_silent();
+        let is_unsent = state.outgoing.iter().any(|message| message.id == Some(*id));
+        if is_unsent { deadline.passed_unsent() } else { deadline.passed() }
     }
 }
 
 impl SharedLinkState {
+    /// Marks a silent connection as unusable, after a call has timed out. An unsent call counts too: the peer may have
+    /// stopped reading.
+    fn leave_if_silent(&mut self) {
+        if let Some(silence) = self.silent_since.map(|since| since.elapsed()).filter(|silence| *silence >= SILENCE_MAX)
+        {
+            info!(?silence, "JSON-RPC server is silent while calls time out; later calls use a new connection");
+            self.is_silent = true;
+        }
+    }
+
     /// Returns the status of a call that was not sent before the connection ended. It is final if the server speaks
     /// another protocol.
     fn unsent(&mut self) -> Status {

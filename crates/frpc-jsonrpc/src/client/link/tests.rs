@@ -173,6 +173,26 @@ fn a_silent_server_is_disconnected_after_timeouts() {
     });
 }
 
+#[test]
+fn a_server_that_stops_reading_is_disconnected_after_timeouts_of_unsent_calls() {
+    // The first call fills the socket, and a second one the queue. Then short calls wait in the queue, or for room in it.
+    for lens in [&[2 * CONDUIT_LEN_MAX][..], &[2 * CONDUIT_LEN_MAX, QUEUE_LEN_MAX as usize]] {
+        in_virtual_time(async {
+            let (link, _server) = link(1000);
+            let message = |len| format!("{{\"a\":\"{}\"}}", "x".repeat(len));
+            let long: Vec<_> = lens.iter().map(|len| calling(&link, &message(*len), 60 * SECOND)).collect();
+            settle().await;
+            for second in 0..12 {
+                assert!(second > 8 || !link.is_over(), "{second}");
+                let status = calling(&link, "{}", SECOND).await.unwrap().unwrap_err();
+                assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })), "{second}: {status}");
+            }
+            assert!(link.is_over());
+            long.iter().for_each(tokio::task::JoinHandle::abort);
+        });
+    }
+}
+
 #[cfg(feature = "http")]
 mod over_websocket {
     use frpc::ConnectSettings;
