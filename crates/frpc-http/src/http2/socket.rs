@@ -125,10 +125,10 @@ pub(crate) fn add_frames(sum: &mut FrameCounts, frames: &FrameCounters) {
 pub(crate) fn add_flow(sum: &mut FlowState, frames: &FrameCounters) {
     let flow = frames.flow();
     // Windows of connections are never negative.
-    let credit = |window: i64| u64::try_from(window).unwrap_or(0);
-    sum.streams += flow.streams;
+    let credit = |window: i32| u64::try_from(window).unwrap_or(0);
+    sum.streams += flow.streams as usize;
     sum.stalled += usize::from(flow.queued > 0 && flow.send_window <= 0);
-    sum.queued += flow.queued as u64;
+    sum.queued += u64::from(flow.queued);
     sum.send_credit += credit(flow.send_window);
     sum.receive_credit += credit(flow.receive_window);
 }

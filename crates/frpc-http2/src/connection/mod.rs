@@ -422,11 +422,14 @@ impl Connection {
     /// Updates the streams and credit in the [counters](Self::frames). Drivers call it after each batch of output.
     #[inline]
     pub fn update_flow(&self) {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        // The protocol limits windows to 31 bits.
+        let window = |window: i64| i32::try_from(window).unwrap_or(i32::MAX);
         self.output.counters().set_flow(ConnectionFlow {
-            streams: self.active,
-            queued: self.queued,
-            send_window: self.send_window,
-            receive_window: self.receive_window,
+            streams: count(self.active),
+            queued: count(self.queued),
+            send_window: window(self.send_window),
+            receive_window: window(self.receive_window),
         });
     }
 

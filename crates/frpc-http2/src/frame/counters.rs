@@ -4,7 +4,7 @@ use std::{
     ops::{Deref, DerefMut},
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -13,10 +13,10 @@ use std::{
 pub struct FrameCounters {
     received: [AtomicU64; NAMES.len()],
     sent: [AtomicU64; NAMES.len()],
-    streams: AtomicUsize,
-    queued: AtomicUsize,
-    send_window: AtomicI64,
-    receive_window: AtomicI64,
+    streams: AtomicU32,
+    queued: AtomicU32,
+    send_window: AtomicI32,
+    receive_window: AtomicI32,
 }
 
 /// Open streams and credit of a connection, as of its last [update](crate::Connection::update_flow).
@@ -24,13 +24,13 @@ pub struct FrameCounters {
 #[non_exhaustive]
 pub struct ConnectionFlow {
     /// Open and half-closed streams.
-    pub streams: usize,
+    pub streams: u32,
     /// Bytes of queued data, also of streams with a closed window.
-    pub queued: usize,
+    pub queued: u32,
     /// The window of the connection for sending, in bytes.
-    pub send_window: i64,
+    pub send_window: i32,
     /// The window of the connection for the peer, in bytes.
-    pub receive_window: i64,
+    pub receive_window: i32,
 }
 
 /// Frames of one type.
