@@ -2,15 +2,18 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    slice,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
-use frpc::{Code, Request, Response, Status, Streaming, codec::encode, metrics::MethodMetrics};
+use frpc::{Channel, Code, Request, Response, Status, Streaming, codec::encode, metrics::MethodMetrics};
+use frpc_nats::{NatsCluster, NatsServer};
 use futures_util::{StreamExt, future::join_all, stream};
 use support::{
-    MILLI, SECOND,
+    MILLI, NatsProgram, SECOND,
     calls::{TestClient, TestServer, Words, schema::test_server::Test, words},
-    in_real_time,
+    in_real_time, in_real_time_within,
 };
 use tokio::{
     io::copy_bidirectional,
@@ -21,69 +24,133 @@ use tokio::{
 
 use crate::{
     plain_posts::{BATCH, REST},
-    wires::{EveryWire, connect, connect_at, schemes, serve_with_rest},
+    wires::{EveryWire, SCHEMES, connect_at, serve_with_rest},
 };
 
 #[test]
 fn the_metrics_of_random_calls_agree_with_their_callers_and_handlers_on_every_wire() {
-    for seed in [1, 2, 3, fastrand::u64(..)] {
-        for (scheme, path, has_request_streams) in schemes().into_iter().chain([(REST, "", true), (BATCH, "", false)]) {
-            let name = format!("{scheme}, seed {seed}");
-            println!("{name}");
+    for seed in seeds() {
+        for (scheme, path, has_request_streams) in SCHEMES.into_iter().chain([(REST, "", true), (BATCH, "", false)]) {
             let kinds = match scheme {
                 REST => 3,
                 _ if has_request_streams => 4,
                 "twirp+http" | "jsonrpc+http" | BATCH => 1,
                 _ => 2,
             };
-            in_real_time(make_random_calls(scheme, path, kinds, seed, &name));
+            let sizes = match scheme {
+                "tcp" | "ws" => encoded_len,
+                _ if scheme == REST || scheme.starts_with("jsonrpc") => json_len,
+                _ => protobuf_len,
+            };
+            in_real_time(async {
+                let handlers = CountingService::new(sizes);
+                let server = serve_with_rest(TestServer::new(handlers.clone())).await;
+                let relay = Relay::new(server.local_addr().to_string().split_once("://").unwrap().1).await;
+                let channel = connect_at(&relay.address, scheme, path).await;
+                let wire = RelayedWire { scheme, handlers, server, channel, relays: vec![relay] };
+                wire.make_random_calls(kinds, seed).await;
+            });
         }
     }
 }
 
-async fn make_random_calls(scheme: &str, path: &str, kinds: usize, seed: u64, name: &str) {
-    let sizes = match scheme {
-        "tcp" | "ws" => encoded_len,
-        _ if scheme == REST || scheme.starts_with("jsonrpc") => json_len,
-        _ => protobuf_len,
-    };
-    let handlers = CountingService::new(sizes);
-    let server = serve_with_rest(TestServer::new(handlers.clone())).await;
-    let relay = match scheme {
-        "nats" => None,
-        _ => Some(Relay::new(&server).await),
-    };
-    let channel = match &relay {
-        Some(relay) => connect_at(&relay.address, scheme, path).await,
-        None => connect(&server, scheme, path).await,
-    };
-    let client = TestClient::new(channel.clone());
-    let callers = Callers { client, counts: SideCounts::new(sizes), handlers, is_batched: scheme == BATCH };
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut id = 0;
-    for _ in 0..GROUPS {
-        let before = id;
-        let is_cut = relay.is_some() && random.u8(..8) == 0;
-        let mut plan = || {
-            id += 1;
-            RandomCall::new(&mut random, id, kinds, is_cut)
-        };
-        let calls: Vec<RandomCall> = (0..GROUP_LEN).map(|_| plan()).collect();
-        let cut = async {
-            if let (true, Some(relay)) = (is_cut, &relay) {
+#[test]
+fn the_metrics_of_random_calls_agree_while_connections_to_nats_server_are_cut() {
+    let Some(program) = NatsProgram::find() else { return };
+    in_real_time_within(120 * SECOND, async {
+        // Most of the time, callers wait for lost answers.
+        join_all(seeds().map(async |seed| {
+            let handlers = CountingService::new(protobuf_len);
+            let server = serve_with_rest(TestServer::new(handlers.clone())).await;
+            let nats = program.start("one", "").await;
+            let addr = nats.addr.to_string();
+            let relays = vec![Relay::new(&addr).await, Relay::new(&addr).await];
+            let cluster = NatsCluster::new(&relays[0].address);
+            let through_nats = NatsServer::builder("test").serve(&cluster, server.endpoint()).await.unwrap();
+            let channel = connect_at(&relays[1].address, NATS, "/test").await;
+            RelayedWire { scheme: NATS, handlers, server, channel, relays }.make_random_calls(4, seed).await;
+            drop((through_nats, nats));
+        }))
+        .await;
+    });
+}
+
+fn seeds() -> [u64; 4] {
+    [1, 2, 3, fastrand::u64(..)]
+}
+
+/// A server with a channel. All of their connections pass through relays.
+struct RelayedWire {
+    scheme: &'static str,
+    handlers: CountingService,
+    server: EveryWire,
+    channel: Channel,
+    /// Through NATS, one for each side.
+    relays: Vec<Relay>,
+}
+
+impl RelayedWire {
+    async fn make_random_calls(self, kinds: usize, seed: u64) {
+        let Self { scheme, handlers, server, channel, relays } = self;
+        let name = format!("{scheme}, seed {seed}");
+        println!("{name}");
+        let (client, counts) = (TestClient::new(channel.clone()), SideCounts::new(handlers.counts.len));
+        let callers = Callers { client, counts, handlers, is_batched: scheme == BATCH };
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut id = 0;
+        for group in 0..GROUPS {
+            let before = id;
+            let effect = match random.u8(..8) {
+                _ if scheme == NATS && group == GROUPS - 1 => Some(CutEffect::LostAnswers),
+                0 if scheme != NATS => Some(CutEffect::LostCalls),
+                0..3 if scheme == NATS => Some(CutEffect::Pause),
+                _ => None,
+            };
+            let mut plan = || {
+                id += 1;
+                RandomCall::new(&mut random, id, kinds, effect)
+            };
+            let calls: Vec<RandomCall> = (0..GROUP_LEN).map(|_| plan()).collect();
+            let ids = before + 1..=id;
+            // One of the relays, or all.
+            let cut = relays.get(random.usize(..=relays.len())).map_or(&relays[..], slice::from_ref);
+            let cutting = async {
+                let Some(effect) = effect else { return };
                 for call in &calls {
                     callers.handlers.arrival(call.id).await;
                 }
-                relay.cut();
-            }
-        };
-        tokio::join!(join_all(calls.iter().map(|call| callers.make(call))), cut);
-        // Some wires do not tell the server of a dropped, late or cut call. Its handler may end now.
-        callers.handlers.release(before + 1..=id);
-        while is_cut && callers.say("0 1 echo 0 again").await != Code::Ok {}
+                cut.iter().for_each(Relay::cut);
+                if effect == CutEffect::LostAnswers {
+                    callers.handlers.release(ids.clone());
+                }
+                cut.iter().for_each(Relay::resume);
+                if effect == CutEffect::Pause {
+                    for relay in cut {
+                        relay.connection().await;
+                    }
+                    while callers.say("0 1 echo 0 again").await != Code::Ok {}
+                    callers.handlers.release(ids.clone());
+                }
+            };
+            tokio::join!(join_all(calls.iter().map(|call| callers.make(call))), cutting);
+            // Some wires do not tell the server of a dropped, late or cut call. Its handler may end now.
+            callers.handlers.release(ids);
+            while effect.is_some() && callers.say("0 1 echo 0 again").await != Code::Ok {}
+        }
+        callers.handlers.counts.assert_agree(|| server.metrics().methods, &format!("handlers over {name}")).await;
+        callers.counts.assert_agree(|| channel.metrics(), &format!("callers over {name}")).await;
     }
-    callers.handlers.counts.assert_agree(|| server.metrics().methods, &format!("handlers over {name}")).await;
-    callers.counts.assert_agree(|| channel.metrics(), &format!("callers over {name}")).await;
+}
+
+/// The effect of cut connections on calls whose handlers wait.
+#[derive(Clone, Copy, PartialEq)]
+enum CutEffect {
+    /// The calls have failed.
+    LostCalls,
+    /// The calls continue over the next connections.
+    Pause,
+    /// The handlers end before the next connections.
+    LostAnswers,
 }
 
 /// A random call. Its last request has the command for the handler; the requests before it, `echo`.
@@ -95,31 +162,33 @@ struct RandomCall {
     len: usize,
     command: &'static str,
     argument: u64,
-    end: CallerEnd,
+    timeout: Option<Duration>,
+    /// `true` if the caller drops it while its handler waits.
+    is_dropped: bool,
     /// `true` if the stream of requests has no end.
     is_open: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum CallerEnd {
-    Answered,
-    Deadline,
-    Dropped,
-}
-
 impl RandomCall {
-    fn new(random: &mut fastrand::Rng, id: u64, kinds: usize, is_cut: bool) -> Self {
-        let (command, argument, end) = match random.u8(..10) {
-            _ if is_cut => ("wait", id, CallerEnd::Answered),
-            0 => ("wait", id, CallerEnd::Deadline),
-            1 | 2 => ("wait", id, CallerEnd::Dropped),
-            3 | 4 => ("fail", random.u64(1..=16), CallerEnd::Answered),
-            5 => ("panic", 0, CallerEnd::Answered),
-            _ => ("echo", 0, CallerEnd::Answered),
+    fn new(random: &mut fastrand::Rng, id: u64, kinds: usize, cut: Option<CutEffect>) -> Self {
+        let (kind, messages) = (random.usize(..kinds), random.usize(1..6));
+        let (command, argument, timeout, is_dropped) = match (cut, random.u8(..10)) {
+            (Some(CutEffect::LostCalls), _) => ("wait", id, None, false),
+            // The frame of an end or a cancellation may be lost. Silence alone ends a stream after 16 to 21 seconds.
+            (Some(_), number) => ("wait", id, (kind > 0).then_some(6 * SECOND), number < 3),
+            (None, 0) => ("wait", id, Some(30 * MILLI), false),
+            (None, 1 | 2) => ("wait", id, None, true),
+            (None, 3 | 4) => ("fail", random.u64(1..=16), None, false),
+            (None, 5) => ("panic", 0, None, false),
+            (None, _) => ("echo", 0, None, false),
         };
         let len = if random.u8(..8) == 0 { random.usize(1..70_000) } else { random.usize(1..300) };
-        let (kind, messages) = (random.usize(..kinds), random.usize(1..6));
-        Self { id, kind, messages, len, command, argument, end, is_open: command == "wait" && random.bool() }
+        let ends_early = match cut {
+            Some(CutEffect::LostCalls) => true,
+            Some(CutEffect::Pause) => is_dropped,
+            _ => is_dropped || timeout.is_some(),
+        };
+        Self { id, kind, messages, len, command, argument, timeout, is_dropped, is_open: ends_early && random.bool() }
     }
 
     fn text(&self, command: &str, argument: u64) -> String {
@@ -274,7 +343,7 @@ impl Callers {
             tokio::select! {
                 biased;
                 outcome = running => Some(outcome),
-                () = dropped, if call.end == CallerEnd::Dropped => None,
+                () = dropped, if call.is_dropped => None,
             }
         };
         let code = outcome.map_or(Code::Cancelled, |outcome| code_of(&outcome));
@@ -336,8 +405,8 @@ impl Callers {
 
 fn within<T>(call: &RandomCall, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    if call.end == CallerEnd::Deadline {
-        request.set_timeout(30 * MILLI);
+    if let Some(timeout) = call.timeout {
+        request.set_timeout(timeout);
     }
     request
 }
@@ -517,24 +586,31 @@ impl Test for CountingService {
 /// A proxy that can cut all connections.
 struct Relay {
     address: String,
-    cuts: watch::Sender<()>,
+    /// New connections wait while it is `true`.
+    is_cut: watch::Sender<bool>,
+    /// The number of connections since the last cut.
+    connections: watch::Sender<usize>,
 }
 
 impl Relay {
-    async fn new(server: &EveryWire) -> Self {
-        let server = server.local_addr().to_string();
-        let server = server.split_once("://").unwrap().1.to_owned();
+    async fn new(target: &str) -> Self {
+        let target = target.to_owned();
         // No other test calls this address, so none adds to the counters of its target.
         let host = if cfg!(target_os = "linux") { "127.0.0.77" } else { "127.0.0.1" };
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let cuts = watch::Sender::new(());
-        let mut cut = cuts.subscribe();
+        let (is_cut, connections) = (watch::Sender::new(false), watch::Sender::new(0));
+        let (cuts, counter) = (is_cut.subscribe(), connections.clone());
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
-                cut.mark_unchanged();
-                let (mut cut, mut server) = (cut.clone(), TcpStream::connect(&server).await.unwrap());
+                let (mut cut, counter, target) = (cuts.clone(), counter.clone(), target.clone());
                 tokio::spawn(async move {
+                    if cut.wait_for(|is_cut| !is_cut).await.is_err() {
+                        return;
+                    }
+                    // At the end of a test, a client may connect again after its server.
+                    let Ok(mut server) = TcpStream::connect(&target).await else { return };
+                    counter.send_modify(|connections| *connections += 1);
                     tokio::select! {
                         _ = copy_bidirectional(&mut client, &mut server) => {}
                         _ = cut.changed() => {}
@@ -542,17 +618,29 @@ impl Relay {
                 });
             }
         });
-        Self { address, cuts }
+        Self { address, is_cut, connections }
     }
 
+    /// Cuts all connections. The next ones wait for [`resume`](Self::resume).
     fn cut(&self) {
-        self.cuts.send_replace(());
+        self.connections.send_replace(0);
+        self.is_cut.send_replace(true);
+    }
+
+    fn resume(&self) {
+        self.is_cut.send_replace(false);
+    }
+
+    /// Waits for a connection since the last cut.
+    async fn connection(&self) {
+        self.connections.subscribe().wait_for(|connections| *connections > 0).await.unwrap();
     }
 }
 
 /// The calls of each group run at the same time.
 const GROUPS: usize = 13;
 const GROUP_LEN: usize = 4;
+const NATS: &str = "nats";
 const METHODS: [&str; 4] = ["Say", "Count", "Gather", "Chat"];
 /// In place of the code of a handler that was dropped and had a deadline.
 const LATE: u8 = 200;
