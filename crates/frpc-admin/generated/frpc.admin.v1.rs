@@ -329,6 +329,9 @@ pub struct EndpointState {
     /// The first connection of frisbee, or the bytes, calls and frames of all open connections of HTTP.
     #[prost(message, optional, tag = "14")]
     pub traffic: Option<TrafficState>,
+    /// `true` if its connections use TLS.
+    #[prost(bool, tag = "15")]
+    pub is_secure: bool,
 }
 
 /// A stream of messages in one direction.
@@ -424,7 +427,7 @@ pub mod admin_methods {
         use frpc::generated::MessageType;
         pub(super) const PROCESS_STATE: MessageType = MessageType::new(
             "frpc.admin.v1.ProcessState",
-            0xaad1_f098_a72e_71e5_9a1a_c15e_d0b3_850f,
+            0xf0ff_4035_2cd7_9a35_f8e6_3b0c_557d_d3fc,
             FILE_DESCRIPTOR_SET,
         );
         pub(super) const SET_LOG_FILTER_REQUEST: MessageType = MessageType::new(
@@ -1091,6 +1094,7 @@ const _: () = {
             out.u64(self.connects_failed);
             out.u64(self.disconnects);
             out.u64(self.all_ejections);
+            out.bool(self.is_secure);
             out.message_or_nil::<TrafficState>(self.traffic.as_ref());
         }
 
@@ -1109,6 +1113,7 @@ const _: () = {
             input.u64(&mut self.connects_failed).at("connects_failed")?;
             input.u64(&mut self.disconnects).at("disconnects")?;
             input.u64(&mut self.all_ejections).at("all_ejections")?;
+            input.bool(&mut self.is_secure).at("is_secure")?;
             input.message_or_nil::<TrafficState, _>(&mut self.traffic).at("traffic")?;
             Ok(())
         }
@@ -1782,6 +1787,7 @@ const _: () = {
             out.u64("disconnects", self.disconnects);
             out.u64("allEjections", self.all_ejections);
             out.optional("traffic", self.traffic.as_ref(), Writer::message);
+            out.bool("isSecure", self.is_secure);
             out.end();
         }
 
@@ -1801,6 +1807,7 @@ const _: () = {
                 Field::new("disconnects", "disconnects"),
                 Field::new("allEjections", "all_ejections"),
                 Field::new("traffic", "traffic"),
+                Field::new("isSecure", "is_secure"),
             ];
             input
                 .object(
@@ -1819,7 +1826,8 @@ const _: () = {
                         10 => input.u64(&mut self.connects_failed),
                         11 => input.u64(&mut self.disconnects),
                         12 => input.u64(&mut self.all_ejections),
-                        _ => input.optional_message(&mut self.traffic),
+                        13 => input.optional_message(&mut self.traffic),
+                        _ => input.bool(&mut self.is_secure),
                     },
                 )
         }

@@ -1,6 +1,9 @@
 //! gRPC's service `grpc.channelz.v1.Channelz`.
 
-use std::time::SystemTime;
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::SystemTime,
+};
 
 use bytes::Bytes;
 use frpc::{
@@ -27,8 +30,8 @@ use crate::{
 
 /// gRPC's channelz service, for tools such as grpcdebug. Made by [`Admin::channelz`](crate::Admin::channelz).
 ///
-/// Channels to several servers have a subchannel per server. A channel has the counters of its target. Packets of
-/// frisbee connections count as messages.
+/// Channels to several servers have a subchannel per server, with one socket for all its connections. A channel has the
+/// counters of its target. Packets of frisbee connections count as messages.
 #[derive(Clone, Debug)]
 pub struct Channelz {
     access: AdminAccess,
@@ -111,16 +114,18 @@ impl channelz_server::Channelz for ProcessViews {
         let channel = find_channel(wanted >> SUBCHANNEL_BITS)?;
         let endpoints = channel.endpoints();
         let found = endpoints.iter().enumerate().find(|(index, _)| SubchannelId::of(&channel, *index) == wanted);
-        let (_, endpoint) = found.ok_or_else(|| missing("subchannel", wanted))?;
+        let (index, endpoint) = found.ok_or_else(|| missing("subchannel", wanted))?;
         let data = ChannelData {
             state: Some(connectivity(Some(endpoint.state))),
             target: endpoint.address.to_string(),
             ..ChannelData::default()
         };
         let name = endpoint_name(endpoint);
+        let socket = endpoint_socket(&channel, index, endpoint);
         let subchannel = Subchannel {
             r#ref: Some(SubchannelRef { subchannel_id: wanted, name }),
             data: Some(data),
+            socket_ref: socket.and_then(|socket| socket.r#ref).into_iter().collect(),
             ..Subchannel::default()
         };
         Ok(GetSubchannelResponse { subchannel: Some(subchannel) }.into())
@@ -128,8 +133,15 @@ impl channelz_server::Channelz for ProcessViews {
 
     async fn get_socket(&self, request: Request<GetSocketRequest>) -> Result<Response<GetSocketResponse>, Status> {
         let wanted = request.get_ref().socket_id;
-        let (server, number) = SocketId::parse(wanted);
-        let server = find_server(server)?;
+        let (owner, number) = SocketId::parse(wanted);
+        if let Ok(channel) = find_channel(owner) {
+            let endpoints = channel.endpoints();
+            let found =
+                endpoints.iter().enumerate().find(|(index, _)| SocketId::of_endpoint(&channel, *index) == wanted);
+            let socket = found.and_then(|(index, endpoint)| endpoint_socket(&channel, index, endpoint));
+            return Ok(GetSocketResponse { socket: Some(socket.ok_or_else(|| missing("socket", wanted))?) }.into());
+        }
+        let server = find_server(owner)?;
         if let Some(listener) = number.checked_sub(LISTENERS_FROM).and_then(|index| usize::try_from(index).ok())
             && let Some(local) = server.observer().local_addrs().get(listener)
         {
@@ -147,15 +159,11 @@ impl channelz_server::Channelz for ProcessViews {
             let counters = connection.metrics().counters;
             (data.messages_sent, data.messages_received) = (id(counters.packets_out), id(counters.packets_in));
         }
-        if let Some(flow) = info.flow {
-            // The local window is the credit of this side for sending.
-            data.local_flow_control_window = Some(id(flow.send_credit));
-            data.remote_flow_control_window = Some(id(flow.receive_credit));
-        }
+        add_windows(&mut data, info.flow);
         let socket = Socket {
             r#ref: Some(SocketRef { socket_id: wanted, name: info.protocol.unwrap_or("handshake").to_owned() }),
             data: Some(data),
-            security: info.is_secure.then(|| Security { model: Some(security::Model::Tls(security::Tls::default())) }),
+            security: security(info.is_secure),
             local: Some(address(&info.local)),
             remote: Some(address(&info.peer)),
             ..Socket::default()
@@ -164,7 +172,7 @@ impl channelz_server::Channelz for ProcessViews {
     }
 }
 
-/// Ids of connections: the number of the server, then the number of the connection.
+/// Ids of connections: the number of the server or channel, then that of the connection or server of the channel.
 struct SocketId;
 
 impl SocketId {
@@ -172,7 +180,12 @@ impl SocketId {
         id(server.number() << SOCKET_BITS | number & SOCKET_MASK)
     }
 
-    /// Returns the id of the server and the number of the connection.
+    /// Returns the id of the connections of a channel to a server.
+    fn of_endpoint(channel: &ChannelView, index: usize) -> i64 {
+        id(channel.number() << SOCKET_BITS | (index as u64 + 1) & SOCKET_MASK)
+    }
+
+    /// Returns the id of the server or channel, and the number of the connection.
     fn parse(socket: i64) -> (i64, u64) {
         (socket >> SOCKET_BITS, socket.unsigned_abs() & SOCKET_MASK)
     }
@@ -259,6 +272,50 @@ fn channel(channel: &ChannelView) -> Channel {
     }
 }
 
+/// Returns the connections to a server of a channel as one socket. `None` without a connection.
+fn endpoint_socket(channel: &ChannelView, index: usize, endpoint: &EndpointView) -> Option<Socket> {
+    if matches!(endpoint.state, EndpointPhase::Connecting | EndpointPhase::Failing) {
+        return None;
+    }
+    let mut data = SocketData::default();
+    if let Some(traffic) = endpoint.traffic {
+        let counters = traffic.counters;
+        (data.messages_sent, data.messages_received) = (id(counters.packets_out), id(counters.packets_in));
+    }
+    add_windows(&mut data, endpoint.flow);
+    let name = endpoint.address.to_string();
+    Some(Socket {
+        r#ref: Some(SocketRef { socket_id: SocketId::of_endpoint(channel, index), name }),
+        data: Some(data),
+        security: security(endpoint.is_secure),
+        // Transports do not report the address of this side. grpcdebug fails without one.
+        local: Some(address(&UNSPECIFIED.into())),
+        remote: Some(address(&endpoint_address(&endpoint.address))),
+        ..Socket::default()
+    })
+}
+
+const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Returns the IP address and port in a URL, for grpcdebug, or else the address as it is.
+fn endpoint_address(address: &frisbee::Address) -> frisbee::Address {
+    let frisbee::Address::Url(url) = address else { return address.clone() };
+    let authority = url.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+    authority.parse::<SocketAddr>().map_or_else(|_| address.clone(), frisbee::Address::Tcp)
+}
+
+fn add_windows(data: &mut SocketData, flow: Option<frisbee::FlowState>) {
+    if let Some(flow) = flow {
+        // The local window is the credit of this side for sending.
+        data.local_flow_control_window = Some(id(flow.send_credit));
+        data.remote_flow_control_window = Some(id(flow.receive_credit));
+    }
+}
+
+fn security(is_secure: bool) -> Option<Security> {
+    is_secure.then(|| Security { model: Some(security::Model::Tls(security::Tls::default())) })
+}
+
 fn endpoint_name(endpoint: &EndpointView) -> String {
     format!("{} ({})", endpoint.address, endpoint.state.name())
 }
@@ -297,8 +354,8 @@ fn address(address: &frpc::Address) -> Address {
     let kind = match address {
         frisbee::Address::Tcp(socket) => Kind::TcpipAddress(TcpIpAddress {
             ip_address: match socket.ip() {
-                std::net::IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
-                std::net::IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
+                IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
             },
             port: socket.port().into(),
         }),

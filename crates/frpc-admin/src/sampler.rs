@@ -234,6 +234,7 @@ fn endpoint_state(endpoint: EndpointView) -> EndpointState {
         disconnects: endpoint.history.disconnects,
         all_ejections: endpoint.history.ejections,
         traffic: endpoint.traffic.map(|traffic| traffic_state(&traffic, &endpoint.frames, endpoint.flow)),
+        is_secure: endpoint.is_secure,
     }
 }
 

@@ -36,7 +36,8 @@ impl Transport for Client {
     fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
         Box::pin(async move {
             let stream = frpc::client::connect(&url, &settings, || open(url.clone())).await?;
-            Ok(Connected::Frisbee(Box::new(stream)))
+            let stream = Box::new(stream);
+            Ok(if url.starts_with("wss:") { Connected::FrisbeeOverTls(stream) } else { Connected::Frisbee(stream) })
         })
     }
 }

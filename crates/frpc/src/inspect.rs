@@ -129,6 +129,8 @@ pub struct EndpointView {
     pub frames: FrameCounts,
     /// The streams and the credit of these connections together, over HTTP/2.
     pub flow: Option<FlowState>,
+    /// `true` if these connections use TLS, also that of a WebSocket.
+    pub is_secure: bool,
 }
 
 /// The past of an endpoint, since it joined its channel. Channels to a single server keep none.

@@ -39,6 +39,11 @@ impl Client {
 }
 
 impl Poster {
+    /// Returns `true` if the address is `https://`.
+    pub fn is_secure(&self) -> bool {
+        self.pool.dialer().target.is_secure
+    }
+
     /// Sends a request for a call and returns the response.
     ///
     /// The request carries the metadata of the call, and its timeout as `connect-timeout-ms`. The response content is

@@ -71,6 +71,10 @@ impl Caller for SharedHttpCaller {
         // Connections of HTTP/1.1 have neither.
         Some(self.0.pool.sum(HttpConnection::add_flow)).filter(|flow| *flow != FlowState::default())
     }
+
+    fn is_secure(&self) -> bool {
+        self.0.pool.dialer().target.is_secure
+    }
 }
 
 impl Transport for Client {

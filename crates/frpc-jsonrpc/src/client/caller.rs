@@ -18,7 +18,10 @@ use super::link::JsonRpcLink;
 pub(super) type DialFn = Box<dyn Fn() -> BoxFuture<'static, Result<JsonRpcLink, ConnectError>> + Send + Sync>;
 
 /// A caller that uses one connection at a time.
-pub(super) struct LinkCaller(Arc<CurrentLink>);
+pub(super) struct LinkCaller {
+    current: Arc<CurrentLink>,
+    is_secure: bool,
+}
 
 /// The connection of a channel.
 struct CurrentLink {
@@ -27,10 +30,11 @@ struct CurrentLink {
 }
 
 impl LinkCaller {
-    pub(super) async fn connect(dial: DialFn, pause: Duration) -> Result<Self, ConnectError> {
+    pub(super) async fn connect(dial: DialFn, pause: Duration, is_secure: bool) -> Result<Self, ConnectError> {
         let first = dial().await?;
         let redial = Redial::new(dial, pause, first.heard());
-        Ok(Self(Arc::new(CurrentLink { link: Mutex::new(Arc::new(first)), redial })))
+        let current = Arc::new(CurrentLink { link: Mutex::new(Arc::new(first)), redial });
+        Ok(Self { current, is_secure })
     }
 
     async fn make(&self, call: Call) -> Result<Answer, Status> {
@@ -49,12 +53,12 @@ impl LinkCaller {
             return Err(Status::internal("the call needs exactly one request message"));
         };
         let message = message.into_bytes();
-        if let Some(status) = self.0.current().take_mismatch() {
+        if let Some(status) = self.current.current().take_mismatch() {
             return Err(status);
         }
         let mut attempts = CallAttempts::new(deadline);
         loop {
-            let link = open(&self.0, deadline).await?;
+            let link = open(&self.current, deadline).await?;
             let answered = if is_stream {
                 link.subscribe(method, &message, deadline).await.map(|messages| {
                     // Keep the connection open until the stream is dropped.
@@ -112,7 +116,11 @@ impl Caller for LinkCaller {
     }
 
     fn lost(&self) -> BoxFuture<'_, ()> {
-        let link = self.0.current();
+        let link = self.current.current();
         Box::pin(async move { link.ended().await })
+    }
+
+    fn is_secure(&self) -> bool {
+        self.is_secure
     }
 }

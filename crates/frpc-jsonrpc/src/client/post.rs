@@ -39,4 +39,8 @@ impl Caller for PostCaller {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<frpc::Answer, Status>> {
         Box::pin(self.make(call))
     }
+
+    fn is_secure(&self) -> bool {
+        self.0.is_secure()
+    }
 }

@@ -173,12 +173,14 @@ impl Transport for Client {
             let caller: Arc<dyn Caller> = match scheme {
                 "jsonrpc+tcp" => {
                     let pause = settings.retry.pause;
-                    Arc::new(LinkCaller::connect(client.tcp(rest.to_owned(), url.clone(), settings), pause).await?)
+                    Arc::new(
+                        LinkCaller::connect(client.tcp(rest.to_owned(), url.clone(), settings), pause, false).await?,
+                    )
                 }
                 #[cfg(feature = "http")]
                 "jsonrpc+ws" | "jsonrpc+wss" => {
-                    let pause = settings.retry.pause;
-                    Arc::new(LinkCaller::connect(client.websocket(url, settings), pause).await?)
+                    let (pause, is_secure) = (settings.retry.pause, scheme == "jsonrpc+wss");
+                    Arc::new(LinkCaller::connect(client.websocket(url.clone(), settings), pause, is_secure).await?)
                 }
                 #[cfg(feature = "http")]
                 _ => {

@@ -14,7 +14,8 @@ impl Transport for Client {
         let client = self.clone();
         Box::pin(async move {
             let socket = client.connect(&url, Some("frpc"), &settings).await?;
-            Ok(Connected::Frisbee(Box::new(socket.into_stream())))
+            let stream = Box::new(socket.into_stream());
+            Ok(if url.starts_with("wss:") { Connected::FrisbeeOverTls(stream) } else { Connected::Frisbee(stream) })
         })
     }
 }

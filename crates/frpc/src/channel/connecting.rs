@@ -41,10 +41,11 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
     /// Connects to an address, directly or through the transport for its scheme.
     pub(super) async fn dial(&self, address: &Address, names: EndpointNames) -> Result<Dialed, ConnectError> {
         let (client, calls) = self.factory.client();
-        let connection = match address {
+        let (stream, over_tls) = match address {
             Address::Url(url) => match self.connect_transport(url, names).await? {
                 // The transport has already applied TLS where the URL asks for it.
-                Connected::Frisbee(stream) => client.attach_to(stream, address.clone()).await?,
+                Connected::Frisbee(stream) => (stream, false),
+                Connected::FrisbeeOverTls(stream) => (stream, true),
                 Connected::Calls(caller) => {
                     self.check_unoffered(url)?;
                     return Ok(Dialed::Calls(caller));
@@ -55,7 +56,8 @@ impl<S: ServiceSet, R: Router> ServerDialer<S, R> {
                 return Ok(Dialed::Frisbee(self.factory.serve(connection, calls)));
             }
         };
-        let connection = self.factory.serve(connection, calls);
+        let connection = client.attach_to(stream, address.clone()).await?;
+        let connection = self.factory.serve(connection, calls).over_tls(over_tls);
         recognize(&connection).await;
         Ok(Dialed::Frisbee(connection))
     }

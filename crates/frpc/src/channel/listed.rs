@@ -46,13 +46,15 @@ impl ChannelSource for ListedTransport {
                 let Some(caller) = caller.upgrade() else { return Vec::new() };
                 let is_open = caller.current().connection.close_reason().is_none();
                 let state = if is_open { EndpointPhase::Ready } else { EndpointPhase::Connecting };
-                let traffic = ServerCaller::Frisbee(caller).traffic();
-                vec![EndpointView { traffic, ..single(address, state) }]
+                let caller = ServerCaller::Frisbee(caller);
+                let (traffic, is_secure) = (caller.traffic(), is_open && caller.is_secure());
+                vec![EndpointView { traffic, is_secure, ..single(address, state) }]
             }
             Self::Other(caller, address) => {
                 let Some(caller) = caller.upgrade() else { return Vec::new() };
                 let (traffic, frames, flow) = (caller.traffic(), caller.frames(), caller.flow());
-                vec![EndpointView { traffic, frames, flow, ..single(address, EndpointPhase::Ready) }]
+                let is_secure = caller.is_secure();
+                vec![EndpointView { traffic, frames, flow, is_secure, ..single(address, EndpointPhase::Ready) }]
             }
             Self::Many(fleet) => fleet.upgrade().map(|fleet| fleet.endpoints()).unwrap_or_default(),
         }
@@ -74,5 +76,6 @@ fn single(address: &Address, state: EndpointPhase) -> EndpointView {
         traffic: None,
         frames: FrameCounts::default(),
         flow: None,
+        is_secure: false,
     }
 }

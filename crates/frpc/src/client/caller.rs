@@ -55,4 +55,9 @@ pub trait Caller: Send + Sync + 'static {
     fn flow(&self) -> Option<FlowState> {
         None
     }
+
+    /// Returns `true` if these connections use TLS.
+    fn is_secure(&self) -> bool {
+        false
+    }
 }

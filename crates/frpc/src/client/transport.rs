@@ -32,6 +32,8 @@ pub enum Connected {
     /// The transport carries the bytes of frisbee, for example in a WebSocket. After a loss, it is asked to connect
     /// again.
     Frisbee(Box<dyn ByteStream>),
+    /// The same over TLS of the transport.
+    FrisbeeOverTls(Box<dyn ByteStream>),
 }
 
 /// A byte stream in both directions.
@@ -153,6 +155,7 @@ impl fmt::Debug for Connected {
         f.write_str(match self {
             Self::Calls(_) => "Calls",
             Self::Frisbee(_) => "Frisbee",
+            Self::FrisbeeOverTls(_) => "FrisbeeOverTls",
         })
     }
 }

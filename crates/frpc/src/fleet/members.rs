@@ -129,6 +129,7 @@ impl FleetMember {
             traffic: self.ready.as_ref().and_then(|ready| ready.caller().traffic()),
             frames: self.ready.as_ref().map(|ready| ready.caller().frames()).unwrap_or_default(),
             flow: self.ready.as_ref().and_then(|ready| ready.caller().flow()),
+            is_secure: self.ready.as_ref().is_some_and(|ready| ready.caller().is_secure()),
         }
     }
 }

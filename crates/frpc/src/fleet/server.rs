@@ -130,6 +130,14 @@ impl ServerCaller {
         }
     }
 
+    /// Returns `true` if the current connection uses TLS, or all connections of other transports do.
+    pub(crate) fn is_secure(&self) -> bool {
+        match self {
+            Self::Frisbee(connection) => connection.current().is_secure(),
+            Self::Other(caller) => caller.is_secure(),
+        }
+    }
+
     /// Announces the methods of a client, for the comparison with the methods of the server.
     pub(crate) fn declare(&self, methods: &'static [Method]) {
         if let Self::Frisbee(connection) = self {

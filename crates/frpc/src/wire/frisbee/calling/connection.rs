@@ -39,6 +39,8 @@ pub(crate) struct ClientConnection {
     pub(super) own: Arc<LocalSettings>,
     /// The state of the connection, once the peer is recognized.
     peer: OnceLock<Arc<PeerState>>,
+    /// The stream of a transport has TLS, unknown to frisbee.
+    over_tls: bool,
 }
 
 impl ClientConnection {
@@ -52,7 +54,20 @@ impl ClientConnection {
             // On the runtime of the connection: it runs while answers to calls can arrive.
             connection.runtime().spawn(calls.clone().expire());
         }
-        Self { connection, calls, when_full, own, peer: OnceLock::new() }
+        Self { connection, calls, when_full, own, peer: OnceLock::new(), over_tls: false }
+    }
+
+    /// Sets whether the stream of the connection has TLS of its own.
+    pub(crate) fn over_tls(self, over_tls: bool) -> Self {
+        Self { over_tls, ..self }
+    }
+
+    /// Returns `true` if the connection uses TLS: that of frisbee, or that of its stream.
+    pub(crate) fn is_secure(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.over_tls || self.connection.peer_certificates().is_some();
+        #[cfg(not(feature = "tls"))]
+        self.over_tls
     }
 
     /// Prepares an existing connection for calls. `None` if it is not served by [`Services`].
@@ -103,6 +118,7 @@ impl ClientConnection {
             when_full: self.when_full,
             own: self.own.clone(),
             peer: self.peer.clone(),
+            over_tls: self.over_tls,
         }
     }
 
