@@ -28,7 +28,7 @@ pub use frpc_metrics::{
     bucket_bound, source_families, write_text,
 };
 
-use frisbee::ServerObserver;
+use frisbee::{FrameCounts, ServerObserver};
 use frpc_balance::OutlierMethod;
 
 use crate::{
@@ -87,6 +87,8 @@ pub struct MetricsSnapshot {
     pub called: Vec<MethodMetrics>,
     /// The connections of the channels to several servers, per target.
     pub connects: BTreeMap<Arc<str>, ConnectTotals>,
+    /// The frames of the channels' connections over HTTP/2, per target. Closed connections included.
+    pub frames: BTreeMap<Arc<str>, FrameCounts>,
     /// The connections of all servers. Counters include servers that have ended.
     pub transport: frisbee::ServerMetrics,
     /// The metrics of [added sources](add_source), such as brokers.
@@ -128,6 +130,7 @@ struct Meters {
     /// The counters of targets without channels, forgotten at the limit.
     left: MethodTotals,
     left_connects: ConnectTotals,
+    left_frames: FrameCounts,
     /// The connections of the servers, as read last.
     transports: Vec<(ServerObserver, frisbee::ServerMetrics)>,
     /// The counters of the connections of ended servers.
@@ -206,11 +209,12 @@ impl Meters {
 
     /// Does the same for targets without channels.
     fn fold_left(&mut self) {
-        let Self { targets, left, left_connects, .. } = self;
+        let Self { targets, left, left_connects, left_frames, .. } = self;
         targets.retain(|_, meter| {
             let is_used = is_used(meter, left);
             if !is_used {
                 left_connects.add(&meter.connects().totals());
+                *left_frames += &meter.frames().counts();
             }
             is_used
         });
@@ -259,9 +263,12 @@ impl MetricsSnapshot {
             meters.servers.iter().for_each(|meter| add_methods(meter, &mut served));
             let mut left = meters.left.clone();
             let (mut called, mut connects) = (Vec::new(), BTreeMap::<_, ConnectTotals>::new());
+            let mut frames = BTreeMap::<_, FrameCounts>::new();
             connects.insert(Arc::from(OTHER), meters.left_connects.clone());
+            frames.insert(Arc::from(OTHER), meters.left_frames.clone());
             for ((target, _), meter) in &meters.targets {
                 connects.entry(target.clone()).or_default().add(&meter.connects().totals());
+                *frames.entry(target.clone()).or_default() += &meter.frames().counts();
                 match &**target {
                     OTHER => add_methods(meter, &mut left),
                     _ => called.extend(methods_of(meter)),
@@ -269,7 +276,8 @@ impl MetricsSnapshot {
             }
             called.extend(listed(left, Some(&OTHER.into())));
             connects.retain(|_, totals| *totals != ConnectTotals::default());
-            Self { served: listed(served, None), called, connects, transport, sources }
+            frames.retain(|_, counts| *counts != FrameCounts::default());
+            Self { served: listed(served, None), called, connects, frames, transport, sources }
         })
     }
 
@@ -438,7 +446,19 @@ impl MetricsSnapshot {
                 }
             }
         }
-        vec![connected, failed, tls, lost, open, ejected, kept]
+        let mut frames = MetricFamily::counter(
+            "frpc.client.connection.frames",
+            "{frame}",
+            "Frames of HTTP/2 connections of channels.",
+        );
+        for (target, counts) in &self.frames {
+            let target: (&'static str, &str) = (GRPC_TARGET, target);
+            for (kind, count) in counts.iter() {
+                frames.add(&[target, RECEIVED, (FRAME_TYPE, kind)], count.received);
+                frames.add(&[target, SENT, (FRAME_TYPE, kind)], count.sent);
+            }
+        }
+        vec![connected, failed, tls, lost, open, ejected, kept, frames]
     }
 
     /// Returns the metrics of connections. Sums over all of them: a label per peer would let clients create time series.
@@ -454,12 +474,11 @@ impl MetricsSnapshot {
             points.iter().for_each(|(attributes, value)| family.add(attributes, *value));
             family
         };
-        let (received, sent) = (("network.io.direction", "receive"), ("network.io.direction", "transmit"));
         let mut http2_frames =
             MetricFamily::counter("frpc.server.connection.frames", "{frame}", "Frames of HTTP/2 connections.");
         for (kind, count) in frames.iter() {
-            http2_frames.add(&[received, (FRAME_TYPE, kind)], count.received);
-            http2_frames.add(&[sent, (FRAME_TYPE, kind)], count.sent);
+            http2_frames.add(&[RECEIVED, (FRAME_TYPE, kind)], count.received);
+            http2_frames.add(&[SENT, (FRAME_TYPE, kind)], count.sent);
         }
         let flow = self.transport.flow;
         let mut streams =
@@ -471,8 +490,8 @@ impl MetricsSnapshot {
             "By",
             "Bytes that the senders of HTTP/2 connections may still send, over all connections.",
         );
-        credit.add(&[received], flow.receive_credit);
-        credit.add(&[sent], flow.send_credit);
+        credit.add(&[RECEIVED], flow.receive_credit);
+        credit.add(&[SENT], flow.send_credit);
         vec![
             gauge("frpc.server.connections", "{connection}", "Open connections.", self.transport.connections),
             counter(
@@ -502,10 +521,10 @@ impl MetricsSnapshot {
                 "By",
                 "Bytes of connections, above TLS.",
                 &[
-                    (&[received, (PROTOCOL, "frisbee")], counters.bytes_in),
-                    (&[sent, (PROTOCOL, "frisbee")], counters.bytes_out),
-                    (&[received, (PROTOCOL, OTHER)], others.bytes_in),
-                    (&[sent, (PROTOCOL, OTHER)], others.bytes_out),
+                    (&[RECEIVED, (PROTOCOL, "frisbee")], counters.bytes_in),
+                    (&[SENT, (PROTOCOL, "frisbee")], counters.bytes_out),
+                    (&[RECEIVED, (PROTOCOL, OTHER)], others.bytes_in),
+                    (&[SENT, (PROTOCOL, OTHER)], others.bytes_out),
                 ],
             ),
             counter(
@@ -513,17 +532,17 @@ impl MetricsSnapshot {
                 "{batch}",
                 "Reads with data, and writes.",
                 &[
-                    (&[received, (PROTOCOL, "frisbee")], counters.batches_in),
-                    (&[sent, (PROTOCOL, "frisbee")], counters.batches_out),
-                    (&[received, (PROTOCOL, OTHER)], others.batches_in),
-                    (&[sent, (PROTOCOL, OTHER)], others.batches_out),
+                    (&[RECEIVED, (PROTOCOL, "frisbee")], counters.batches_in),
+                    (&[SENT, (PROTOCOL, "frisbee")], counters.batches_out),
+                    (&[RECEIVED, (PROTOCOL, OTHER)], others.batches_in),
+                    (&[SENT, (PROTOCOL, OTHER)], others.batches_out),
                 ],
             ),
             counter(
                 "frpc.server.connection.packets",
                 "{packet}",
                 "Packets of frisbee connections.",
-                &[(&[received], counters.packets_in), (&[sent], counters.packets_out)],
+                &[(&[RECEIVED], counters.packets_in), (&[SENT], counters.packets_out)],
             ),
             http2_frames,
             counter(
@@ -632,6 +651,8 @@ const METHOD: &str = "rpc.method";
 const GRPC_METHOD: &str = "grpc.method";
 const GRPC_TARGET: &str = "grpc.target";
 const PROTOCOL: &str = "network.protocol.name";
+const RECEIVED: (&str, &str) = ("network.io.direction", "receive");
+const SENT: (&str, &str) = ("network.io.direction", "transmit");
 const FRAME_TYPE: &str = "frpc.frame.type";
 const DETECTION_METHOD: &str = "grpc.lb.outlier_detection.detection_method";
 const UNENFORCED_REASON: &str = "grpc.lb.outlier_detection.unenforced_reason";

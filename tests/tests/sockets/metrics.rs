@@ -234,9 +234,24 @@ fn bytes_and_frames_of_http_connections_are_counted() {
         drop((client, channel));
         until(|| server.metrics().connections == 0).await;
         assert!(server.metrics().frames.total().received >= total.received);
+        // The same frames are in the metrics of the target, also those of the closed connection.
+        let called = || MetricsSnapshot::take().frames[&*target].clone();
+        for kind in ["HEADERS", "DATA", "SETTINGS", "WINDOW_UPDATE", "RST_STREAM"] {
+            let (ours, theirs) = (called().of(kind), server.metrics().frames.of(kind));
+            assert_eq!((ours.sent, ours.received), (theirs.received, theirs.sent), "{kind}");
+        }
+        let again = connect(&server, "grpc", "").await;
+        let (before, asked) = (called().of("DATA"), ask(&TestClient::new(again), "a").await);
+        asked.unwrap();
+        let now = called().of("DATA");
+        assert_eq!((now.sent, now.received), (before.sent + 1, before.received + 1));
         let text = MetricsSnapshot::take().to_text(TextFormat::OpenMetrics);
         let line = "frpc_server_connection_frames_total{network_io_direction=\"receive\",frpc_frame_type=\"HEADERS\"} ";
         assert!(text.contains(line), "{line} is missing in {text}");
+        let line = format!(
+            "frpc_client_connection_frames_total{{grpc_target=\"{target}\",network_io_direction=\"transmit\",frpc_frame_type=\"HEADERS\"}} 5\n"
+        );
+        assert!(text.contains(&line), "{line} is missing in {text}");
     });
 }
 

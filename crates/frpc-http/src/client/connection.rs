@@ -14,9 +14,9 @@ use std::{
 };
 
 use bytes::BytesMut;
-use frpc::frisbee::ConnectionMetrics;
 #[cfg(feature = "http2")]
 use frpc::frisbee::{FlowState, FrameCounts};
+use frpc::{client::FrameMeter, frisbee::ConnectionMetrics};
 use http::{Request, uri::Authority};
 use hyper::client::conn::http1;
 #[cfg(not(feature = "http2"))]
@@ -90,6 +90,7 @@ impl HttpConnection {
         is_secure: bool,
         authority: &Authority,
         message_len_max: usize,
+        frames: &FrameMeter,
     ) -> io::Result<Self> {
         let traffic = Arc::new(TrafficMonitor::new());
         let io = MonitoredStream {
@@ -103,8 +104,16 @@ impl HttpConnection {
             let plain = PlainResponse::new(settings.format, message_len_max);
             Http2Sender::new(io, settings, is_secure, authority.clone(), plain)
         };
-        let ended = traffic.clone();
-        tokio::spawn(async move { ended.end(connection.await) });
+        let (ended, counters) = (traffic.clone(), sender.frames().clone());
+        let report = frames.report(move || {
+            let mut counts = FrameCounts::default();
+            add_frames(&mut counts, &counters);
+            counts
+        });
+        tokio::spawn(async move {
+            ended.end(connection.await);
+            drop(report);
+        });
         traffic.wait_for_first_bytes().await?;
         Ok(Self::new(RequestSender::Http2(sender), traffic))
     }
@@ -117,6 +126,7 @@ impl HttpConnection {
         _: bool,
         _: &Authority,
         _: usize,
+        _: &FrameMeter,
     ) -> io::Result<Self> {
         use std::{future::poll_fn, pin::pin};
 

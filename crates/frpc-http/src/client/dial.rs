@@ -73,7 +73,8 @@ impl HttpDialer {
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
             let len_max = self.message_len_max();
-            HttpConnection::http2(io, &self.settings, self.target.is_secure, &self.target.authority, len_max).await
+            let ServerUrl { is_secure, authority, .. } = &self.target;
+            HttpConnection::http2(io, &self.settings, *is_secure, authority, len_max, &self.connect.frames).await
         } else {
             HttpConnection::http1(io, &self.settings).await
         }

@@ -10,6 +10,7 @@ use frpc_metrics::{CallCounters, CallTotals, LocalCells};
 
 use super::{
     connects::ConnectCounters,
+    frames::ConnectionFrames,
     method::Method,
     system::{RpcSystem, SYSTEMS_MAX},
 };
@@ -27,6 +28,8 @@ pub(crate) struct CallMeter {
     system: RpcSystem,
     /// The connections of channels to several servers.
     connects: Arc<ConnectCounters>,
+    /// The frames of connections over HTTP/2.
+    frames: ConnectionFrames,
     /// The methods known from the start, in the order of their numbers.
     known: Vec<&'static Method>,
     /// Methods seen later and their systems, in a hash table. A number is the position.
@@ -48,6 +51,7 @@ impl CallMeter {
             target,
             system,
             connects: Arc::default(),
+            frames: ConnectionFrames::default(),
             cells: CallCounters::new(KNOWN_FIRST + known.len() * SYSTEMS),
             seen: Box::new([const { OnceLock::new() }; SEEN_MAX]),
             known,
@@ -102,6 +106,10 @@ impl CallMeter {
 
     pub(crate) fn connects(&self) -> &Arc<ConnectCounters> {
         &self.connects
+    }
+
+    pub(crate) fn frames(&self) -> &ConnectionFrames {
+        &self.frames
     }
 
     /// Returns the number of all methods without one, for calls over a system.

@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub(crate) mod deadline;
 pub(crate) mod exchange;
 pub(crate) mod extensions;
+pub(crate) mod frames;
 pub(crate) mod head;
 pub(crate) mod load_report;
 pub(crate) mod measure;

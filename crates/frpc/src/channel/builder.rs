@@ -18,7 +18,7 @@ use crate::client::transport::ConnectTls;
 use crate::{
     call::{meter::CallMeter, system::RpcSystem},
     client::{
-        Redial,
+        FrameMeter, Redial,
         transport::{ConnectSettings, Transport},
     },
     codec::{MemoryBudget, json::Types},
@@ -281,7 +281,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Connects to one server. The channel replaces a lost connection when the next call needs it.
     async fn connect_to_one(self, address: Address, name: &str) -> Result<Channel, ConnectError> {
         let (pause, way) = (self.calling.settings.retry.pause, self.way(name));
-        let dialer = self.dialer();
+        let dialer = self.dialer(&way);
         let first = match dialer.dial(&address, EndpointNames::default()).await? {
             Dialed::Frisbee(first) => first,
             Dialed::Calls(caller) => {
@@ -313,7 +313,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.calling.settings.retry.attempts = 1;
         let (health, service) = (self.calling.health.take(), settings.service_config.health_check.clone());
         let service = service.unwrap_or_default();
-        let (lost_metadata, timeout, dialer) = (way.lost_metadata, way.timeout, self.dialer());
+        let (lost_metadata, timeout, dialer) = (way.lost_metadata, way.timeout, self.dialer(&way));
         let connect = move |endpoint: Endpoint| -> BoxFuture<'static, Result<ConnectedServer, ConnectError>> {
             let (dialer, health, service) = (dialer.clone(), health.clone(), service.clone());
             Box::pin(async move {
@@ -344,7 +344,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     ) -> Result<Channel, ConnectError> {
         self.check()?;
         let way = self.way("attached");
-        let connection = self.dialer().attach(stream).await?;
+        let connection = self.dialer(&way).attach(stream).await?;
         let caller = FrisbeeCaller::new(connection, None, way.lost_metadata, Some(way.timeout));
         Ok(way.channel_to(ChannelTransport::One(ServerCaller::Frisbee(caller))))
     }
@@ -372,8 +372,9 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         }
     }
 
-    fn dialer(self) -> Arc<ServerDialer<S, R>> {
-        let Self { services, calling } = self;
+    fn dialer(self, way: &CallDefaults) -> Arc<ServerDialer<S, R>> {
+        let Self { services, mut calling } = self;
+        calling.settings.frames = FrameMeter::new(way.meter.clone());
         let client = calling.client().check_peer();
         let Calling { calls: ChannelCallSettings { calls_max, when_full, .. }, settings, transports, .. } = calling;
         let (services, timeout) = (Arc::new(services), settings.timeout);

@@ -3,6 +3,7 @@
 pub(crate) mod caller;
 mod deadline;
 mod dial;
+pub(crate) mod frames;
 mod reconnect;
 mod retry;
 pub(crate) mod transport;
@@ -11,6 +12,7 @@ pub(crate) use self::retry::{is_draining, needs_another_connection};
 pub use self::{
     deadline::{end_at_deadline, with_own_timeout},
     dial::connect,
+    frames::{FrameMeter, FrameReport},
     reconnect::{ReconnectingTransport, Redial, RedialPauses, open},
     retry::CallAttempts,
 };

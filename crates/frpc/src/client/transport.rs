@@ -9,7 +9,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::caller::Caller;
+use super::{caller::Caller, frames::FrameMeter};
 use crate::{error::ConnectError, service::boxed::BoxFuture};
 
 /// A transport for addresses with its schemes, such as `grpc://example.org:443`.
@@ -69,6 +69,8 @@ pub struct ConnectSettings {
     /// The host name with which the channel has found the address, for the certificate and for `Host`. `None` for the host in
     /// the address.
     pub host: Option<Arc<str>>,
+    /// Counts the frames of connections for the metrics of the channel.
+    pub frames: FrameMeter,
     /// The TLS of the channel, if it has any.
     #[cfg(feature = "tls")]
     pub tls: Option<ConnectTls>,
@@ -83,6 +85,7 @@ impl Default for ConnectSettings {
             message_len_max: frisbee::Config::default().content_len_max,
             sockets: frisbee::SocketOptions::default(),
             host: None,
+            frames: FrameMeter::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }

@@ -94,7 +94,7 @@ impl Http2Sender {
     }
 
     /// Returns the counters of frames.
-    pub(in crate::client) fn frames(&self) -> &FrameCounters {
+    pub(in crate::client) fn frames(&self) -> &Arc<FrameCounters> {
         &self.0.frames
     }
 
