@@ -1,12 +1,12 @@
 use std::{
     fmt::{Debug, Write},
     mem,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use tracing::{
-    Event, Level, Metadata, Subscriber, field, span,
-    subscriber::{DefaultGuard, set_default, set_global_default},
+    Dispatch, Event, Level, Metadata, Subscriber, field, span,
+    subscriber::{DefaultGuard, Interest, set_default, set_global_default},
 };
 
 /// Passes all events logged by frisbee in this process to `hear`. Ignores events below a level.
@@ -36,6 +36,7 @@ struct Heard {
 impl ThreadLog {
     /// Starts capturing.
     pub fn hear(level: Level) -> Self {
+        LazyLock::force(&UNCACHED);
         let heard = Arc::<Mutex<Heard>>::default();
         let hearing = set_default(ThreadListener { level, heard: heard.clone() });
         Self { heard, _hearing: hearing }
@@ -58,7 +59,16 @@ impl ThreadListener {
     }
 }
 
+/// A listener for the whole life of the process. If another thread meets an event first while a listener starts, tracing can
+/// cache that nobody hears the event. With this listener, it asks each time.
+static UNCACHED: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(ThreadListener { level: Level::ERROR, heard: Arc::default() }));
+
 impl Subscriber for ThreadListener {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let target = metadata.target();
         *metadata.level() <= self.level && (target.starts_with("frisbee") || target.starts_with("frpc"))

@@ -855,7 +855,8 @@ fn calls_with_the_same_key_go_to_the_same_server() {
             let client = connect(&servers, fleet).await;
             settle().await;
             let mut used = 0;
-            for user in 0..20 {
+            // With their random ports, 20 users left a server without keys in 2 of 100 runs.
+            for user in 0..100 {
                 for _ in 0..5 {
                     let mut request = Request::new(words("hi"));
                     if by_header {
