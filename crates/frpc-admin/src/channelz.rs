@@ -290,18 +290,22 @@ fn endpoint_socket(channel: &ChannelView, index: usize, endpoint: &EndpointView)
         security: security(endpoint.is_secure),
         // Transports do not report the address of this side. grpcdebug fails without one.
         local: Some(address(&UNSPECIFIED.into())),
-        remote: Some(address(&endpoint_address(&endpoint.address))),
-        ..Socket::default()
+        remote: Some(address(&endpoint_address(&endpoint.address).into())),
+        remote_name: endpoint.address.to_string(),
     })
 }
 
 const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Returns the IP address and port in a URL, for grpcdebug, or else the address as it is.
-fn endpoint_address(address: &frisbee::Address) -> frisbee::Address {
-    let frisbee::Address::Url(url) = address else { return address.clone() };
-    let authority = url.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
-    authority.parse::<SocketAddr>().map_or_else(|_| address.clone(), frisbee::Address::Tcp)
+/// Returns the IP address and port of an endpoint. Without one, such as with a host name, they are zero: grpcdebug fails for
+/// other kinds of addresses.
+fn endpoint_address(address: &frisbee::Address) -> SocketAddr {
+    let ip = match address {
+        frisbee::Address::Tcp(address) => Some(*address),
+        frisbee::Address::Url(url) => url.split_once("://").and_then(|(_, rest)| rest.split('/').next()?.parse().ok()),
+        _ => None,
+    };
+    ip.unwrap_or(UNSPECIFIED)
 }
 
 fn add_windows(data: &mut SocketData, flow: Option<frisbee::FlowState>) {
