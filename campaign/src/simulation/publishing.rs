@@ -127,7 +127,9 @@ impl Party {
                     return;
                 };
                 let numbers = seen.delivered.entry(publisher).or_default();
-                if numbers.last().is_some_and(|&last| last >= number) {
+                // A message in a lost connection of its publisher may arrive after later ones of the next connection.
+                let may_be_late = !numbers.contains(&number) && self.is_uncertain(seen.subject, publisher, number);
+                if numbers.last().is_some_and(|&last| last >= number) && !may_be_late {
                     self.ledger.violate(format!("{expected}: {number} of {publisher} after {:?}", numbers.last()));
                 }
                 numbers.insert(number);
@@ -135,6 +137,11 @@ impl Party {
             SubscriptionEvent::Missing(count) => seen.missing += count,
             _ => seen.is_whole = false,
         }
+    }
+
+    /// Returns `true` if the publisher does not know whether this message has left.
+    fn is_uncertain(&self, subject: u64, publisher: u64, number: u64) -> bool {
+        lock(&self.published).get(&(subject, publisher)).is_some_and(|fates| fates.uncertain.contains(&number))
     }
 
     /// Publishes with acknowledgements for this time. No two publishers have the same number.
