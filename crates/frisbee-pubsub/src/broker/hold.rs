@@ -108,7 +108,8 @@ impl Drop for MessageHold {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(loom)]
+#[cfg(test)]
 mod models {
     use loom::{model, thread};
 

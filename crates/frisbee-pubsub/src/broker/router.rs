@@ -216,7 +216,8 @@ impl<F: Router> Router for BrokerRouter<F> {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(loom)]
+#[cfg(test)]
 mod models {
     use frisbee::{CloseReason, Config, ConnectionModel};
     use loom::{future::block_on, model::Builder, thread};

@@ -56,7 +56,8 @@ impl AttachedStates {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(loom)]
+#[cfg(test)]
 mod models {
     use std::sync::Arc;
 

@@ -382,7 +382,8 @@ mod tests {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(loom)]
+#[cfg(test)]
 mod models {
     use loom::{future::block_on, model, thread};
 

@@ -201,7 +201,8 @@ mod tests {
     }
 }
 
-#[cfg(all(loom, test))]
+#[cfg(loom)]
+#[cfg(test)]
 mod models {
     use std::{future::poll_fn, task::Poll};
 
