@@ -13,6 +13,8 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
+use crate::settings::TIME_MAX;
+
 /// Wakes a connection at a given time, and once when the server shuts down.
 pub(crate) struct Alarm<'a> {
     /// `None` for clients.
@@ -109,5 +111,5 @@ impl<'a> Alarm<'a> {
 
 /// Returns a time after any wait.
 fn far() -> Instant {
-    Instant::now() + std::time::Duration::from_secs(60 * 60 * 24 * 365)
+    Instant::now() + TIME_MAX
 }
