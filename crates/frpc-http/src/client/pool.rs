@@ -310,6 +310,7 @@ impl CallSlot {
         &self.pool
     }
 
+    #[inline]
     fn release(pool: &ConnectionPool, connection: &HttpConnection) {
         // In this order: a call that finds no place either sees this one or is counted in `waiting`.
         connection.end_call();

@@ -18,7 +18,8 @@ pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8], &mut ReceivedChunk) -
         Box::new(Scratch { buffer: vec![0; SCRATCH_LEN].into_boxed_slice(), chunk: ReceivedChunk::default() })
     });
     let read = read(&mut scratch.buffer, &mut scratch.chunk);
-    SCRATCH.set(Some(scratch));
+    // `LocalKey::set` takes 13 instructions more, for a value that may not exist yet.
+    SCRATCH.with(|spare| spare.set(Some(scratch)));
     read
 }
 
