@@ -8,7 +8,7 @@ use frpc_json::base64;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use frpc::{Code, MetadataValue, Status, prost_types::Any};
+use frpc::{Code, MetadataValue, Status, prost_types::Any, shown};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,13 +28,9 @@ pub(crate) fn put_protocol_error(out: &mut Vec<u8>, number: i32, code: Code, why
 
 /// Writes the error for an unknown method.
 pub(crate) fn put_not_found(out: &mut Vec<u8>, method: &str) {
-    let end = method.char_indices().nth(NAME_LEN_MAX).map_or(method.len(), |(end, _)| end);
-    let why = format!("there is no method {:?}", &method[..end]);
+    let why = format!("there is no method \"{}\"", shown(method));
     put(out, METHOD_NOT_FOUND, "Method not found", ErrorData::of(Code::Unimplemented, Some(&why)));
 }
-
-/// The maximum number of characters of a method name in an error.
-const NAME_LEN_MAX: usize = 200;
 
 /// Writes the error for a failed call. A failure with code [`Ok`](Code::Ok) is a mistake of the handler and becomes
 /// [`Unknown`](Code::Unknown).

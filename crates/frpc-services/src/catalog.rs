@@ -12,14 +12,6 @@ use frpc::{
     prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto},
 };
 
-/// Truncates a name from a request for use in an error message. A peer can send megabytes.
-pub(crate) fn short(name: &str) -> &str {
-    name.char_indices().nth(NAME_LEN_SHOWN).map_or(name, |(end, _)| &name[..end])
-}
-
-/// The maximum number of characters of an unknown name in an error message.
-const NAME_LEN_SHOWN: usize = 200;
-
 /// The services of a server, and their proto files with all imports.
 #[derive(Debug, Default)]
 pub(crate) struct FileCatalog {

@@ -2,17 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use frpc::{Answer, Call, Method, Request, Response, Service, Status, Streaming};
+use frpc::{Answer, Call, Method, Request, Response, Service, Status, Streaming, shown};
 use futures_util::stream;
 use tokio::sync::watch;
 
 pub use crate::protos::grpc::health::v1::health_check_response::ServingStatus;
-use crate::{
-    catalog::short,
-    protos::grpc::health::v1::{
-        HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
-        health_server::{self, HealthServer},
-    },
+use crate::protos::grpc::health::v1::{
+    HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
+    health_server::{self, HealthServer},
 };
 
 /// The health check service `grpc.health.v1.Health`, with the status of a server and each of its services.
@@ -117,7 +114,7 @@ impl health_server::Health for ServiceStatuses {
         let service = request.into_inner().service;
         match self.0.borrow().services.get(&service) {
             Some(&status) => Ok(response(status).into()),
-            None => Err(Status::not_found(format!("unknown service '{}'", short(&service)))),
+            None => Err(Status::not_found(format!("unknown service '{}'", shown(&service)))),
         }
     }
 

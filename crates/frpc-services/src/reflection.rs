@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use frpc::{Answer, Call, Code, Method, Request, Response, Service, Status, Streaming};
+use frpc::{Answer, Call, Code, Method, Request, Response, Service, Status, Streaming, shown};
 use futures_util::stream;
 
 use crate::{
-    catalog::{FileCatalog, SentFiles, short},
+    catalog::{FileCatalog, SentFiles},
     protos::grpc::reflection::{
         v1::{
             ErrorResponse, ExtensionNumberResponse, ExtensionRequest, FileDescriptorResponse, ListServiceResponse,
@@ -144,17 +144,17 @@ impl ReflectionStream {
 /// Answers a question, or returns an error message about the missing item.
 fn answer(catalog: &FileCatalog, asked: &MessageRequest, sent: &mut SentFiles) -> Result<MessageResponse, String> {
     match asked {
-        MessageRequest::FileByFilename(name) => files(catalog, Some(name), sent, || format!("file '{}'", short(name))),
+        MessageRequest::FileByFilename(name) => files(catalog, Some(name), sent, || format!("file '{}'", shown(name))),
         MessageRequest::FileContainingSymbol(symbol) => {
-            files(catalog, catalog.file_of_symbol(symbol), sent, || format!("symbol '{}'", short(symbol)))
+            files(catalog, catalog.file_of_symbol(symbol), sent, || format!("symbol '{}'", shown(symbol)))
         }
         MessageRequest::FileContainingExtension(ExtensionRequest { containing_type, extension_number }) => {
             let file = catalog.file_of_extension(containing_type, *extension_number);
-            files(catalog, file, sent, || format!("extension {extension_number} of '{}'", short(containing_type)))
+            files(catalog, file, sent, || format!("extension {extension_number} of '{}'", shown(containing_type)))
         }
         MessageRequest::AllExtensionNumbersOfType(name) => {
             let numbers =
-                catalog.extension_numbers(name).ok_or_else(|| format!("unknown message '{}'", short(name)))?;
+                catalog.extension_numbers(name).ok_or_else(|| format!("unknown message '{}'", shown(name)))?;
             let base_type_name = name.clone();
             let response = ExtensionNumberResponse { base_type_name, extension_number: numbers };
             Ok(MessageResponse::AllExtensionNumbersResponse(response))

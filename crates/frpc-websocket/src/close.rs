@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, io};
 
 use bytes::Bytes;
+use frpc::shown;
 
 /// A close frame with its code and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl fmt::Display for CloseFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.reason {
             "" => write!(f, "{}", self.code),
-            reason => write!(f, "{} ({reason})", self.code),
+            reason => write!(f, "{} ({})", self.code, shown(reason)),
         }
     }
 }
@@ -133,6 +134,7 @@ mod tests {
         ] {
             assert_eq!(CloseFrame::read(&close.content()), Ok(close));
         }
+        assert_eq!(CloseFrame::new(POLICY, "\x1b[2J\n").to_string(), "1008 (\\u{1b}[2J\\n)");
         let long = CloseFrame::new(POLICY, "ä".repeat(100));
         assert_eq!(long.reason.len(), 122);
         assert_eq!(CloseFrame::read(&long.content()), Ok(long));

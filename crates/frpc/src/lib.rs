@@ -183,6 +183,8 @@ pub use frisbee::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 pub use frisbee::{Handover, SystemdListeners};
 
 #[doc(hidden)]
+pub use call::shown::shown;
+#[doc(hidden)]
 pub use {prost, prost_types};
 
 /// Includes the generated code of one package: `frpc::include_proto!("pkg.name")`, with `"_"` for files without a

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use frpc::{
     Answer, Body, Code, MessageFrames, Metadata, MetadataSlot, MethodKind, Status, Streaming,
     client::{Deadline, end_at_deadline},
+    shown,
 };
 use futures_util::{StreamExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, header, response::Parts};
@@ -63,7 +64,7 @@ impl ContentCoding {
             None | Some(b"identity" | b"") => Ok(Self::Identity),
             Some(name) if name == compression::GZIP.as_bytes() && accepts_gzip => Ok(Self::Gzip),
             Some(name) => {
-                let name = name.escape_ascii();
+                let name = shown(name);
                 Err(Status::internal(format!(
                     "the server compressed the response with '{name}', which this client does not accept"
                 )))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
+use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format, shown};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
 
 use super::{
@@ -153,7 +153,7 @@ fn check_type(found: &str, expected: &str) -> Result<(), Status> {
     if found == expected {
         return Ok(());
     }
-    let message = format!("the server answered with content of type '{found}' instead of {expected}");
+    let message = format!("the server answered with content of type '{}' instead of {expected}", shown(found));
     // Another content type of Connect is a fault of a Connect server. Any other type may come from a proxy.
     let known = [Format::Proto, Format::Json]
         .map(|format| [true, false].map(|is_framed| connect_media_type(format, is_framed)));

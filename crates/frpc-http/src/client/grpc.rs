@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use base64::Engine;
 use bytes::Bytes;
-use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
+use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format, shown};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
@@ -137,7 +137,7 @@ fn check_type(caller: &HttpCaller, codec: Option<&str>, parts: &Parts) -> Result
     if parts.status != StatusCode::OK {
         return Err(http_failure(parts.status));
     }
-    let message = format!("the server answered with content of type '{found}' instead of {expected}");
+    let message = format!("the server answered with content of type '{}' instead of {expected}", shown(&*found));
     // The same family with another suffix is gRPC in another format, and therefore a fault of the server.
     let is_family = found.strip_prefix(family).is_some_and(|rest| rest.starts_with('+') || rest.is_empty());
     Err(Status::new(if is_family { Code::Internal } else { Code::Unknown }, message))

@@ -1,6 +1,6 @@
 //! Trailers of gRPC-Web, sent in the body.
 
-use frpc::Status;
+use frpc::{Status, shown};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Parses the trailers at the end of a body: lines of a name, a colon and a value.
@@ -18,7 +18,7 @@ pub(super) fn trailers(text: &[u8]) -> Result<HeaderMap, Status> {
             Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
         });
         let Some((name, value)) = pair else {
-            return Err(Status::internal(format!("the server sent an invalid trailer: '{}'", line.escape_ascii())));
+            return Err(Status::internal(format!("the server sent an invalid trailer: '{}'", shown(line))));
         };
         if trailers.try_append(name, value).is_err() {
             return Err(Status::internal("the response has too many trailers"));
@@ -37,6 +37,13 @@ mod tests {
         assert_eq!(read["grpc-status"], "9");
         assert_eq!(read.get_all("x-trailer").iter().collect::<Vec<_>>(), ["a: b", "c"]);
         assert!(trailers(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_invalid_trailer_is_quoted_in_part() {
+        let status = trailers(&[b"\x1b[2J".to_vec(), vec![b'a'; 10_000]].concat()).unwrap_err();
+        assert!(status.message().starts_with("the server sent an invalid trailer: '\\u{1b}[2Jaaa"), "{status}");
+        assert!(status.message().len() < 300);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
+use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format, shown};
 use http::{HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
@@ -93,7 +93,7 @@ async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: R
         return Err(prepend_metadata(metadata, status.unwrap_or(without)));
     }
     if found != expected {
-        let message = format!("the server answered with content of type '{found}' instead of {expected}");
+        let message = format!("the server answered with content of type '{}' instead of {expected}", shown(&*found));
         return Err(Status::internal(message));
     }
     Ok(answer_of(content, metadata, Metadata::new()))

@@ -9,7 +9,7 @@ use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use frpc::{Metadata, MetadataValue, Status};
+use frpc::{Metadata, MetadataValue, Status, shown};
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_LENGTH};
 
 /// Writes without padding, as the protocols recommend, and reads both forms.
@@ -57,7 +57,8 @@ pub(crate) fn append(metadata: &mut Metadata, name: &str, value: &[u8]) -> Resul
     }
     for part in value.split(|byte| *byte == b',') {
         let decoded = BASE64.decode(part.trim_ascii());
-        let decoded = decoded.map_err(|_| Status::invalid_argument(format!("the value of {name} is not base64")))?;
+        let decoded =
+            decoded.map_err(|_| Status::invalid_argument(format!("the value of {} is not base64", shown(name))))?;
         let _ = metadata.append_bin(name, decoded);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The compression that both sides of a call agree on: gzip or none.
 
-use frpc::Status;
+use frpc::{Status, shown};
 use http::HeaderValue;
 
 use crate::{message::compression::GZIP, settings::HttpSettings};
@@ -29,7 +29,7 @@ impl CallCompression {
             None | Some(b"" | b"identity") => false,
             Some(sent) if sent == GZIP.as_bytes() => true,
             Some(other) => {
-                let other = other.escape_ascii();
+                let other = shown(other);
                 return Err(Status::unimplemented(format!(
                     "the compression \"{other}\" is not supported: use gzip or identity"
                 )));

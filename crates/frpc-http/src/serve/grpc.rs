@@ -6,6 +6,7 @@ use bytes::Bytes;
 use frpc::{
     Answer, Body, CancelGuard, Endpoint, Metadata, MethodHandle, RpcSystem, Status,
     codec::{EncodedMessage, Format},
+    shown,
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
@@ -173,7 +174,8 @@ impl GrpcHead {
     pub(super) fn read(site: &ServeContext, dialect: GrpcDialect, parts: &Parts) -> Result<Self, Status> {
         let path = parts.uri.path();
         let found = site.endpoint.find(path);
-        let method = found.ok_or_else(|| Status::unimplemented(format!("this server has no method {path}")))?;
+        let method =
+            found.ok_or_else(|| Status::unimplemented(format!("this server has no method {}", shown(path))))?;
         if !dialect.accepts_any_codec() {
             check_codec(method.method(), dialect.format)?;
         }
@@ -187,7 +189,7 @@ impl GrpcHead {
 fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(timeout::GRPC_TIMEOUT) else { return Ok(None) };
     let time = timeout::parse_grpc(value.as_bytes());
-    time.map(Some).ok_or_else(|| Status::invalid_argument(format!("invalid grpc-timeout {value:?}")))
+    time.map(Some).ok_or_else(|| Status::invalid_argument(format!("invalid grpc-timeout \"{}\"", shown(value))))
 }
 
 /// Builds the response to a successful call.

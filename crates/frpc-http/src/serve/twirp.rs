@@ -3,6 +3,7 @@
 use frpc::{
     Body, Code, Metadata, MethodKind, RpcSystem, Status,
     codec::{CodecError, Format},
+    shown,
 };
 use http::{
     HeaderValue, Method, Response, StatusCode,
@@ -45,17 +46,20 @@ pub(super) async fn serve<B: RequestBody>(
     body: B,
 ) -> Response<ResponseBody> {
     if parts.method != Method::POST {
-        return bad_route(parts, &format!("unsupported HTTP method {}: Twirp calls must use POST", parts.method));
+        return bad_route(
+            parts,
+            &format!("unsupported HTTP method {}: Twirp calls must use POST", shown(parts.method.as_str())),
+        );
     }
     let Some(method) = site.endpoint.find(path).map(|method| method.over(RpcSystem::Twirp)) else {
         site.endpoint.count_refused(None, RpcSystem::Twirp, Code::Unimplemented);
-        return bad_route(parts, &format!("no handler for path {}", parts.uri.path()));
+        return bad_route(parts, &format!("no handler for path {}", shown(parts.uri.path())));
     };
     let (format, answer_type) = match media_type(&parts.headers) {
         given if given.eq_ignore_ascii_case(PROTOBUF.as_bytes()) => (Format::Proto, PROTOBUF),
         given if given.eq_ignore_ascii_case(JSON.as_bytes()) => (Format::Json, JSON),
         given => {
-            let given = given.escape_ascii();
+            let given = shown(given);
             return bad_route(parts, &format!("unexpected Content-Type \"{given}\": expected {PROTOBUF} or {JSON}"));
         }
     };
@@ -90,8 +94,7 @@ fn failed(status: &Status) -> Response<ResponseBody> {
 /// Refuses a request that is not a valid Twirp call.
 fn bad_route(parts: &Parts, message: &str) -> Response<ResponseBody> {
     let mut meta = Metadata::new();
-    // The path contains only printable ASCII, so this cannot fail.
-    let _ = meta.insert("twirp_invalid_route", format!("{} {}", parts.method, parts.uri.path()));
+    let _ = meta.insert("twirp_invalid_route", format!("{} {}", shown(parts.method.as_str()), shown(parts.uri.path())));
     json_error(StatusCode::NOT_FOUND, status::twirp::error_named("bad_route", message, &meta))
 }
 

@@ -91,6 +91,8 @@ fn early_failures_are_trailers_only_responses() {
         assert_eq!(reply.texts(), ["one", "two", "9 enough"]);
         assert_eq!(caller.call("Say", &[], &["panic"]).await.texts(), ["13 the handler panicked"]);
         assert_eq!(caller.call("Sing", &[], &["hi"]).await.texts(), ["12 this server has no method /calls.Test/Sing"]);
+        let long = caller.call(&"a".repeat(10_000), &[], &["hi"]).await.texts();
+        assert!(long[0].starts_with("12 this server has no method /calls.Test/aaa") && long[0].len() < 300, "{long:?}");
     });
 }
 

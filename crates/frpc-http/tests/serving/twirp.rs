@@ -72,6 +72,14 @@ fn invalid_requests_have_the_code_bad_route() {
             let meta = format!(r#""meta":{{"twirp_invalid_route":"{route}"}}"#);
             assert_eq!(body, format!(r#"{{"code":"bad_route","msg":"{message}",{meta}}}"#));
         }
+        let long = "a".repeat(10_000);
+        for request in [
+            post(&format!("/twirp/probe.Probe/{long}"), "application/json", b"{}"),
+            post("/twirp/probe.Probe/Say", &long, b""),
+        ] {
+            let (head, body) = say(&server, &request).await;
+            assert!(head[0].starts_with("HTTP/1.1 40") && body.len() < 700, "{head:?} {body}");
+        }
         let (head, body) = say(&server, &post("/twirp/probe.Probe/Count", "application/json", b"{}")).await;
         assert_eq!(head[0], "HTTP/1.1 501 Not Implemented");
         assert_eq!(body, r#"{"code":"unimplemented","msg":"the method has streams, which Twirp does not support"}"#);

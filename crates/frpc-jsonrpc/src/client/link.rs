@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{CallError, CloseReason, Method, Status, Streaming, client::Deadline};
+use frpc::{CallError, CloseReason, Method, Status, Streaming, client::Deadline, shown};
 use frpc_json::{DEPTH_MAX, Scanner};
 use futures_core::Stream;
 use futures_util::task::AtomicWaker;
@@ -287,7 +287,7 @@ impl SharedLink {
             _ => None,
         };
         drop(state);
-        let why = format!("the server refused a request without naming it: {}", status.message());
+        let why = format!("the server refused a request without naming it: {}", shown(status.message()));
         let reason = CloseReason::Io(Arc::new(io::Error::other(why)));
         self.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
         if let Some(refused) = refused {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::Status;
+use frpc::{Status, shown};
 use frpc_websocket::{MessageKind, WebSocket};
 
 use super::link::MessageSocket;
@@ -31,7 +31,7 @@ impl MessageSocket for WebSocket {
 
     fn refusal(&self) -> Option<Status> {
         let close = self.peer_close().filter(|close| close.code == MESSAGE_TOO_BIG)?;
-        Some(Status::resource_exhausted(format!("the server refused a message as too long: {}", close.reason)))
+        Some(Status::resource_exhausted(format!("the server refused a message as too long: {}", shown(&close.reason))))
     }
 }
 

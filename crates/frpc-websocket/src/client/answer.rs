@@ -2,6 +2,7 @@
 
 use std::io;
 
+use frpc::shown;
 use http::StatusCode;
 
 /// Reads the response at the beginning of `bytes` and returns its length, or `None` if it is incomplete.
@@ -41,7 +42,7 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
         (None, None) => {}
         (Some(chosen), Some(offered)) if chosen == offered.as_bytes() => {}
         (Some(chosen), _) => {
-            let chosen = chosen.escape_ascii();
+            let chosen = shown(chosen);
             return Err(invalid(format!("the server chose the subprotocol \"{chosen}\", which was not offered")));
         }
         (None, Some(offered)) => {
@@ -54,8 +55,8 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
 /// Returns the error for a refused handshake, with the first line of the response body.
 fn refusal(status: Option<StatusCode>, body: &[u8]) -> io::Error {
     let status = status.unwrap_or_default();
-    let words = String::from_utf8_lossy(&body[..body.len().min(WORDS_LEN_MAX)]);
-    let words = words.lines().next().unwrap_or_default().trim();
+    let line = body.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let words = shown(line.trim_ascii());
     let text = format!("the server refused the WebSocket: {status}{}{words}", if words.is_empty() { "" } else { ": " });
     // Only overload and server failures are worth a retry. Other errors have a final kind.
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
@@ -72,9 +73,6 @@ fn invalid(text: String) -> io::Error {
 pub(super) const HEAD_LEN_MAX: usize = 16 * 1024;
 
 const HEADERS_MAX: usize = 64;
-
-/// The maximum length of the quoted response body.
-const WORDS_LEN_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -99,6 +97,7 @@ mod tests {
             ("WebSocket\r", "h2c\r", "something other than WebSocket"),
             ("Upgrade\r", "close\r", "something other than WebSocket"),
             ("l: frpc", "l: chat", "chose the subprotocol \"chat\""),
+            ("l: frpc", "l: \u{9b}2J\u{202e}", "chose the subprotocol \"\\u{9b}2J\\u{202e}\""),
             ("Sec-WebSocket-Protocol: frpc\r\n", "", "not the subprotocol frpc"),
             ("-Protocol: frpc", "-Extensions: permessage-deflate", "an extension"),
             ("101 Switching Protocols", "403 Forbidden", "refused the WebSocket: 403 Forbidden: no entry"),
@@ -109,6 +108,15 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
+        let refusal = |body: &[u8]| {
+            let answer = [b"HTTP/1.1 403 No\r\n\r\n", body].concat();
+            read(&answer, "", None).unwrap_err().to_string()
+        };
+        let escaped = refusal(b" \x1b[2J\0\xc2\x9b\xff\rnext");
+        assert_eq!(escaped, "the server refused the WebSocket: 403 Forbidden: \\u{1b}[2J\\0\\u{9b}\u{fffd}");
+        assert!(refusal(&[b'a'; 10_000]).len() < 300);
+        let long = ANSWER.replace("l: frpc", &format!("l: {}", "a".repeat(10_000)));
+        assert!(read(long.as_bytes(), "abc=", Some("frpc")).unwrap_err().to_string().len() < 300);
         let busy = ANSWER.replace("101", "503");
         assert_eq!(read(busy.as_bytes(), "", None).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let endless = format!("HTTP/1.1 101 a\r\na: {}", "b".repeat(HEAD_LEN_MAX));

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::shown::shown;
+
 /// Names and values sent along with the messages of a call, such as credentials and trace ids. A name can have several
 /// values. They keep their order.
 ///
@@ -494,7 +496,11 @@ impl fmt::Display for InvalidMetadata {
         match self {
             Self::EmptyName => write!(f, "the name of a metadata entry is empty"),
             Self::NameCharacters { name } => {
-                write!(f, "metadata cannot be named {name:?}: names consist of ASCII letters, digits, '_', '-' and '.'")
+                let name = shown(name);
+                write!(
+                    f,
+                    "metadata cannot be named \"{name}\": names consist of ASCII letters, digits, '_', '-' and '.'"
+                )
             }
             Self::ReservedName { name } => {
                 write!(f, "metadata cannot be named '{name}': the name is reserved for the protocols below calls")

@@ -20,6 +20,7 @@ pub(crate) mod packed;
 pub(crate) mod recorder;
 mod refusal;
 pub(crate) mod request;
+pub(crate) mod shown;
 pub(crate) mod status;
 pub(crate) mod streaming;
 pub(crate) mod system;

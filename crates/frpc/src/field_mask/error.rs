@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use crate::call::status::Status;
+use crate::call::{shown::shown, status::Status};
 
 /// A path of a field mask that does not fit the message: it names a field that the message lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +37,3 @@ impl From<InvalidPath> for Status {
         Self::invalid_argument(error.to_string())
     }
 }
-
-/// Returns a name of a peer without control characters, truncated to a readable length.
-pub(super) fn shown(name: &str) -> String {
-    let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
-    if name.len() > SHOWN_LEN_MAX { shown + "…" } else { shown }
-}
-
-/// The maximum length of a name in an error, in characters.
-const SHOWN_LEN_MAX: usize = 200;

@@ -97,6 +97,7 @@ pub use self::{
     message::{MaskNode, MaskedField, MaskedMessage, MergeOptions},
     path::{FieldPath, PathSet},
 };
+use crate::call::shown::shown;
 
 /// Checks that a message has all fields of a mask.
 ///
@@ -190,7 +191,7 @@ fn check_path(path: &str, message: &'static str, fields: &'static [MaskedField])
             return refuse(format!("it has more than {DEPTH_MAX} parts"));
         }
         let Some(field) = own.iter().find(|field| field.name == part) else {
-            return refuse(format!("{name} has no field `{}`", error::shown(part)));
+            return refuse(format!("{name} has no field `{}`", shown(part)));
         };
         parent = field.name;
         fields = field.fields.map(|fields| fields());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc::{MethodKind, Status, codec::Format};
+use frpc::{MethodKind, Status, codec::Format, shown};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::{
@@ -68,7 +68,7 @@ pub(super) fn check_version(given: Option<&[u8]>, expected: &str, is_required: b
             Err(Status::invalid_argument(format!("the Connect protocol version is missing: expected {expected:?}")))
         }
         Some(given) => {
-            let given = given.escape_ascii();
+            let given = shown(given);
             Err(Status::invalid_argument(format!(
                 "unsupported Connect protocol version \"{given}\": expected {expected:?}"
             )))
@@ -81,7 +81,10 @@ pub(super) fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status>
     let Some(value) = headers.get(CONNECT_TIMEOUT) else { return Ok(None) };
     let time = timeout::parse_connect(value.as_bytes());
     time.map(Some).ok_or_else(|| {
-        Status::invalid_argument(format!("invalid connect-timeout-ms {value:?}: expected at most ten digits"))
+        Status::invalid_argument(format!(
+            "invalid connect-timeout-ms \"{}\": expected at most ten digits",
+            shown(value)
+        ))
     })
 }
 

@@ -3,7 +3,7 @@
 mod requests;
 mod stream;
 
-use frpc::{Answer, Body, Code, MethodHandle, MethodKind, RpcSystem, Status, codec::Format};
+use frpc::{Answer, Body, Code, MethodHandle, MethodKind, RpcSystem, Status, codec::Format, shown};
 use frpc_rest::{RequestParts, RouteCall, RouteMatch};
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
@@ -46,7 +46,7 @@ pub(super) async fn serve<B: RequestBody>(
         RouteMatch::OtherMethods(methods) => {
             site.endpoint.count_refused(None, RpcSystem::Rest, Code::Unimplemented);
             let methods = methods.join(", ");
-            let text = format!("{} is not allowed for this path: use {methods}", parts.method);
+            let text = format!("{} is not allowed for this path: use {methods}", shown(parts.method.as_str()));
             let mut response = failed_with(site, StatusCode::METHOD_NOT_ALLOWED, &Status::unimplemented(text));
             if let Ok(methods) = HeaderValue::try_from(methods) {
                 response.headers_mut().insert(ALLOW, methods);
@@ -126,7 +126,7 @@ fn check_content_type(call: &RouteCall, headers: &HeaderMap) -> Result<(), Statu
     if is_json || call.takes_http_body() {
         return Ok(());
     }
-    let given = given.escape_ascii();
+    let given = shown(given);
     Err(Status::invalid_argument(format!("unexpected content type \"{given}\": expected {JSON}")))
 }
 
@@ -137,7 +137,7 @@ fn call_time(headers: &HeaderMap) -> Result<Option<std::time::Duration>, Status>
         (None, Some(value)) => (GRPC_TIMEOUT, value, timeout::parse_grpc(value.as_bytes())),
         (None, None) => return Ok(None),
     };
-    parsed.map(Some).ok_or_else(|| Status::invalid_argument(format!("invalid {name} {value:?}")))
+    parsed.map(Some).ok_or_else(|| Status::invalid_argument(format!("invalid {name} \"{}\"", shown(value))))
 }
 
 /// Builds the response with a single message.
