@@ -33,7 +33,7 @@ pub(crate) fn shouty(name: &str) -> String {
 /// Returns the identifier of a method, on both sides. Avoids the names of the fixed client functions.
 pub(crate) fn method(name: &str) -> String {
     let own = snake(name);
-    if CLIENT_FUNCTIONS.contains(&own.as_str()) { own + "_" } else { own }
+    if TAKEN_FUNCTIONS.contains(&own.as_str()) { own + "_" } else { own }
 }
 
 /// Returns the identifier of a oneof type. `siblings` are the types declared in the same message.
@@ -141,8 +141,9 @@ fn usable(name: String) -> String {
     }
 }
 
-/// Fixed client functions, independent of the service.
-const CLIENT_FUNCTIONS: &[&str] = &["new", "connect", "channel", "into_raw"];
+/// Functions of each client, and of traits of the prelude. `client.into(request)` calls the trait, since it takes the
+/// client by value, and a method `clone` hides that of the trait.
+const TAKEN_FUNCTIONS: &[&str] = &["new", "connect", "channel", "into_raw", "clone", "into", "try_into"];
 
 /// The names of generic parameters in generated code.
 const GENERICS: &[&str] = &["S", "T"];

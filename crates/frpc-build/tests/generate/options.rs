@@ -288,9 +288,9 @@ fn other_options_of_prost_can_be_set() {
 }
 
 #[test]
-fn methods_are_renamed_if_a_client_function_has_the_name() {
+fn methods_are_renamed_if_a_function_of_clients_or_the_prelude_has_the_name() {
     let dir = dir();
-    let names = ["New", "connect", "Channel", "into_raw", "Reconnect"];
+    let names = ["New", "connect", "Channel", "into_raw", "Clone", "Into", "TryInto", "Reconnect"];
     let methods = names.map(|name| format!("  rpc {name}(Order) returns (Order);\n")).concat();
     fs::write(dir.join("shop.proto"), PROTO.replace("  rpc Buy(Order) returns (Order);\n", &methods)).unwrap();
     options(&dir).compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
@@ -300,7 +300,7 @@ fn methods_are_renamed_if_a_client_function_has_the_name() {
         let code = code.split_once(start).unwrap().1.split(end).next().unwrap();
         code.split(" fn ").skip(1).map(|rest| rest.split('(').next().unwrap()).collect::<Vec<_>>()
     };
-    let methods = ["new_", "connect_", "channel_", "into_raw_", "reconnect"];
+    let methods = ["new_", "connect_", "channel_", "into_raw_", "clone_", "into_", "try_into_", "reconnect"];
     assert_eq!(functions("pub trait Shop", "pub struct"), methods);
     let own = ["new", "connect", "channel", "into_raw"];
     assert_eq!(functions("pub struct ShopClient", "const _"), [&own[..], &methods].concat());
