@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::scripts::{client, only_connection, packet, quiet, server, zeros};
 
-/// Notes what comes in, under a name.
+/// Logs received packets under a name.
 #[derive(Clone)]
 struct Listener(&'static str, EventLog);
 
@@ -46,13 +46,13 @@ fn extended() -> Client<()> {
     client(()).config(Config { extended: true, ..quiet() })
 }
 
-/// A client that says hello first.
+/// Starts a connection that sends a hello before other packets.
 fn greeting(address: &str) -> Reconnecting {
     let greet = async |connection: Connection| connection.send(packet(0, "hello")).await.map(drop);
     extended().reconnecting().on_connected(greet).start(address).unwrap()
 }
 
-/// The states of a connection in words, up to the first that is this.
+/// Collects the states of a connection as words, up to and including `last`.
 async fn states_until(link: &Reconnecting, last: &str) -> Vec<String> {
     let mut states = link.states();
     let mut seen = Vec::new();
@@ -119,7 +119,7 @@ fn senders_wait_up_to_the_limit_or_not_at_all() {
             let sent = timeout(60 * SECOND, link.send(packet(1, zeros(100)))).await;
             assert_eq!(sent.is_err(), waits, "of {limit} bytes: {sent:?}");
             assert!(waits || matches!(sent.unwrap(), Err(NotSent::NotConnected)));
-            // One that gave up takes no room.
+            // A sender that gave up frees its room.
             let again = timeout(60 * SECOND, link.send(packet(1, zeros(100)))).await;
             assert_eq!(again.is_err(), waits, "of {limit} bytes: {again:?}");
         }
@@ -185,7 +185,7 @@ fn a_panicking_or_hanging_setup_is_retried() {
         let seen = states_until(&hangs, "not connected: TimedOut").await;
         assert_eq!(seen.last().unwrap(), "not connected: TimedOut");
         assert!((30 * SECOND..31 * SECOND).contains(&since.elapsed()));
-        // One whose connection is lost meanwhile is not waited for.
+        // A setup fails as soon as its connection is lost, before its timeout.
         while server.metrics().accepted < before + 2 {
             settle().await;
         }
@@ -296,7 +296,7 @@ fn replaces_a_draining_server_once_another_is_available() {
         log.take();
         let shutdown = tokio::spawn(first.shutdown(60 * SECOND));
         settle().await;
-        // One attempt after the other fails meanwhile.
+        // Attempts to reach another server fail meanwhile.
         sleep(2 * SECOND).await;
         link.try_send(packet(1, "to the first")).unwrap();
         settle().await;
@@ -334,7 +334,7 @@ fn permanent_failures_differ_from_temporary_ones() {
         assert!(matches!(&ended, NotSent::Ended(Some(error)) if error.kind() == io::ErrorKind::InvalidData), "{ended}");
         assert!(ended.to_string().contains("HTTP"), "{ended}");
 
-        // Once there was a connection, whoever is there instead may be there by mistake.
+        // After a first connection, a wrong peer is a temporary failure: it may have taken the address by mistake.
         let (log, address) = (EventLog::default(), "mem:not-http");
         let server = listening("server", &log, address).await;
         let link = Client::new(()).check_peer().reconnecting().start(address).unwrap();

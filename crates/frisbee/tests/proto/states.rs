@@ -220,6 +220,16 @@ fn a_failed_connection_has_no_output_and_no_deadline() {
 }
 
 #[test]
+fn a_finished_connection_with_unread_stream_data_has_no_deadline() {
+    let mut side = Side::server(quiet());
+    side.hear(&stream(9, "unread"));
+    side.opened();
+    assert!(side.poll_timeout().is_some(), "unread data must not pin the read buffer for long");
+    side.finish(CloseReason::Local);
+    assert_eq!((side.state().as_str(), side.poll_timeout()), ("closed: closed by this side", None));
+}
+
+#[test]
 fn failure_during_a_write_clears_its_deadline() {
     let mut side = Side::client(Config::default());
     side.send(packet(1, "cut short")).unwrap();

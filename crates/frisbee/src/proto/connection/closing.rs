@@ -88,7 +88,7 @@ impl Connection {
             return;
         }
         self.streams.end_all();
-        self.reading.end_discard();
+        self.reading.close();
         self.writing.outbox.drop_ping();
         self.writing.send_without_pongs();
         self.negotiation.take_hello();

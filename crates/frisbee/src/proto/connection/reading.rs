@@ -88,7 +88,7 @@ impl ReadHalf {
         sooner(self.discard_due(), self.detach_due)
     }
 
-    /// Ends the deadlines of a connection that has closed.
+    /// Ends the deadlines of a connection that reads no more.
     pub(super) fn close(&mut self) {
         self.detach_due = None;
         self.discarding = None;
