@@ -492,8 +492,8 @@ impl NatsShared {
 ///
 /// A dropped call leaves no connection.
 pub async fn connect(url: &str) -> Result<Client, ConnectError> {
-    match url.split_once("://") {
-        Some(("nats" | "tls", _)) => Ok(Nats::connect(url).await?.client()),
+    match url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
+        Some("nats" | "tls") => Ok(Nats::connect(url).await?.client()),
         _ => Ok(Client::connect(url).await?),
     }
 }

@@ -13,6 +13,8 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 /// | `mem:app` | in this process, without a socket |
 /// | `grpc://example.org:443` | a URL of another protocol, for libraries on top with support for it |
 ///
+/// Schemes are case-insensitive: `TCP://` is `tcp://`. A port consists of digits.
+///
 /// ```
 /// use frisbee::Address;
 ///
@@ -77,16 +79,18 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, io::Error> {
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {text:?}: {why}"));
-        match text.split_once(':') {
-            Some(("unix", "" | "@")) | Some(("mem", "")) => Err(invalid("name missing")),
-            Some(("unix", path)) => Ok(match path.strip_prefix('@') {
+        let (scheme, rest) = text.split_once(':').unwrap_or_default();
+        let scheme = scheme.to_ascii_lowercase();
+        match (&*scheme, rest) {
+            ("unix", "" | "@") | ("mem", "") => Err(invalid("name missing")),
+            ("unix", path) => Ok(match path.strip_prefix('@') {
                 Some(name) => Self::Abstract(name.into()),
                 None => Self::Unix(path.into()),
             }),
-            Some(("mem", name)) => Ok(Self::Mem(name.into())),
-            Some((scheme, rest)) if is_foreign_url(scheme, rest) => Ok(Self::Url(text.into())),
-            _ => {
-                let place = text.strip_prefix("tcp://").unwrap_or(text);
+            ("mem", name) => Ok(Self::Mem(name.into())),
+            (scheme, rest) if is_foreign_url(scheme, rest) => Ok(Self::Url(format!("{scheme}:{rest}"))),
+            (scheme, rest) => {
+                let place = rest.strip_prefix("//").filter(|_| scheme == "tcp").unwrap_or(text);
                 if let Ok(addr) = place.parse() {
                     return Ok(Self::Tcp(addr));
                 }
@@ -94,8 +98,11 @@ impl FromStr for Address {
                 if name.is_empty() || name.contains(['/', ':', '[']) {
                     return Err(invalid(&format!("expected {EXPECTED}")));
                 }
-                let port = port.parse().map_err(|_| invalid("port is not a number up to 65535"))?;
-                Ok(Self::Host { name: name.into(), port })
+                match (port, port.parse()) {
+                    ("", _) => Err(invalid("port missing")),
+                    (port, Ok(number)) if !port.starts_with('+') => Ok(Self::Host { name: name.into(), port: number }),
+                    _ => Err(invalid("port is not a number up to 65535")),
+                }
             }
         }
     }
@@ -119,7 +126,7 @@ impl fmt::Display for Address {
 const EXPECTED: &str = "tcp://HOST:PORT, unix:PATH, unix:@NAME or mem:NAME";
 
 /// Returns `true` for a URL of another protocol. `scheme` and `rest` are the parts before and after its first
-/// colon.
+/// colon, and `scheme` is in lower case.
 fn is_foreign_url(scheme: &str, rest: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|first: char| first.is_ascii_lowercase())
@@ -184,6 +191,31 @@ mod tests {
     }
 
     #[test]
+    fn schemes_are_case_insensitive() {
+        for (text, plain) in [
+            ("TCP://1.2.3.4:5", "tcp://1.2.3.4:5"),
+            ("Tcp://LOCALHOST:80", "tcp://LOCALHOST:80"),
+            ("UNIX:/A/b.sock", "unix:/A/b.sock"),
+            ("Unix:@Name", "unix:@Name"),
+            ("MEM:X", "mem:X"),
+            ("GRPC://Localhost:443", "grpc://Localhost:443"),
+            ("Twirp+HTTPS://example.org/Prefix", "twirp+https://example.org/Prefix"),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), plain);
+            assert_eq!(address, plain.parse().unwrap(), "{text}");
+        }
+    }
+
+    #[test]
+    fn leading_zeros_of_a_port_are_dropped() {
+        for text in ["tcp://1.2.3.4:00080", "tcp://h:00080", "[::1]:0080"] {
+            let address = text.parse::<Address>().unwrap().to_string();
+            assert!(address.ends_with(":80"), "{text}: {address}");
+        }
+    }
+
+    #[test]
     fn parse_errors_say_why() {
         for (text, why) in [
             ("localhost", "port missing"),
@@ -191,7 +223,13 @@ mod tests {
             ("tcp://localhost:70000", "port is not a number"),
             ("http//localhost:80", "expected tcp://"),
             ("http://", "port is not a number"),
-            ("HTTP://localhost:80", "expected tcp://"),
+            ("tcp://localhost", "port missing"),
+            ("tcp://localhost:", "port missing"),
+            ("tcp://1.2.3.4:", "port missing"),
+            ("tcp://localhost:+1", "port is not a number"),
+            ("tcp://1.2.3.4:+1", "port is not a number"),
+            ("localhost:-1", "port is not a number"),
+            ("localhost: 1", "port is not a number"),
             ("unix:", "name missing"),
             ("unix:@", "name missing"),
             ("mem:", "name missing"),

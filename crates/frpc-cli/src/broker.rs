@@ -26,10 +26,10 @@ pub(crate) struct BrokerOptions {
 impl BrokerOptions {
     /// Connects to the broker at `address`.
     pub(crate) async fn connect(&self, address: &str) -> Result<Client> {
-        if matches!(address.split_once("://"), Some(("nats" | "tls", _))) {
-            return self.connect_to_nats(address).await;
-        }
         let address = normal(address);
+        if matches!(address.split_once("://"), Some(("nats" | "tls", _))) {
+            return self.connect_to_nats(&address).await;
+        }
         let mut frisbee = frpc::frisbee::Client::new(()).timeout(self.connect_timeout);
         if self.tls.is_given() {
             let tls = self.tls.config()?;

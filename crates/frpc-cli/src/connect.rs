@@ -129,11 +129,15 @@ fn is_distrusted(error: &frisbee::ConnectError) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Returns the address in full, or all addresses of a list: a port alone is a port on this machine.
+/// Returns the address in full, or all addresses of a list: a port alone is a port on this machine, and schemes are in
+/// lower case.
 pub(crate) fn normal(address: &str) -> String {
     let full = |address: &str| match address.strip_prefix(':') {
         Some(port) => format!("tcp://localhost:{port}"),
-        None => address.to_owned(),
+        None => match address.parse() {
+            Ok(Address::Url(url)) => url,
+            _ => address.to_owned(),
+        },
     };
     address.split(',').map(full).collect::<Vec<_>>().join(",")
 }

@@ -54,6 +54,8 @@ impl ServiceTarget {
             None => (place, None),
         };
         let port = match port.map(|port| (port, port.parse())) {
+            // The port of a URL has no sign.
+            Some((text, Ok(_))) if text.starts_with('+') => return Err(invalid("the port has a sign")),
             None => TargetPort::Only,
             Some((_, Ok(0))) => return Err(invalid("port 0 does not exist")),
             Some((_, Ok(number))) => TargetPort::Number(number),
@@ -104,6 +106,7 @@ mod tests {
         for (text, why) in [
             ("kubernetes://orders.shop:grpc", "three slashes"),
             ("kubernetes+smtp:///orders.shop:grpc", "scheme is not known"),
+            ("kubernetes:///orders.shop:+80", "the port has a sign"),
             ("kubernetes:///orders.shop:70000", "the port is no number"),
             ("kubernetes:///orders.shop:", "the port is no number"),
             ("kubernetes:///orders.shop:0", "port 0"),

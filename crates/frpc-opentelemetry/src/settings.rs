@@ -140,9 +140,11 @@ impl Variables<'_> {
 /// Returns the target of a channel for the URL of a collector.
 fn to_target(url: &str, is_insecure: bool) -> Option<String> {
     let (scheme, rest) = match url.split_once("://") {
-        Some(("http" | "grpc", rest)) => ("grpc", rest),
-        Some(("https" | "grpcs", rest)) => ("grpcs", rest),
-        Some(_) => return None,
+        Some((scheme, rest)) => match &*scheme.to_ascii_lowercase() {
+            "http" | "grpc" => ("grpc", rest),
+            "https" | "grpcs" => ("grpcs", rest),
+            _ => return None,
+        },
         None if is_insecure => ("grpc", url),
         None => ("grpcs", url),
     };
@@ -152,7 +154,7 @@ fn to_target(url: &str, is_insecure: bool) -> Option<String> {
     let name_len = host.find(']').map_or(0, |bracket| bracket + 1);
     match host[name_len..].split_once(':') {
         None => Some(format!("{scheme}://{host}:4317")),
-        Some((_, port)) => port.parse::<u16>().ok().map(|_| format!("{scheme}://{host}")),
+        Some(_) => format!("tcp://{host}").parse::<frpc::frisbee::Address>().ok().map(|_| format!("{scheme}://{host}")),
     }
 }
 
@@ -264,6 +266,8 @@ mod tests {
     fn endpoints_become_targets() {
         for (url, is_insecure, target) in [
             ("http://localhost:4317", false, Some("grpc://localhost:4317")),
+            ("HTTPS://localhost:4317", false, Some("grpcs://localhost:4317")),
+            ("http://localhost:+4317", false, None),
             ("grpcs://[::1]:4317/", false, Some("grpcs://[::1]:4317")),
             ("http://[::1]", false, Some("grpc://[::1]:4317")),
             ("collector:1", true, Some("grpc://collector:1")),

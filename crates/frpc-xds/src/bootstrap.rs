@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use frpc::prost_types::{self, Struct, value::Kind};
+use frpc::{
+    frisbee::Address,
+    prost_types::{self, Struct, value::Kind},
+};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -199,9 +202,8 @@ fn read_address(uri: &str) -> Option<PlaneAddress> {
         return path.starts_with('/').then(|| PlaneAddress::Unix(path.into()));
     }
     let host = uri.strip_prefix("dns:///").or_else(|| uri.strip_prefix("dns:")).unwrap_or(uri);
-    let (name, port) = host.rsplit_once(':')?;
-    let is_valid = !name.is_empty() && !name.contains('/') && port.parse::<u16>().is_ok();
-    is_valid.then(|| PlaneAddress::Host(host.to_owned()))
+    let address: Address = format!("tcp://{host}").parse().ok()?;
+    matches!(address, Address::Tcp(_) | Address::Host { .. }).then(|| PlaneAddress::Host(host.to_owned()))
 }
 
 fn read_provider(field: &str, provider: &Value) -> Result<Option<CertificateFiles>, XdsError> {
@@ -314,6 +316,7 @@ mod tests {
             ("{}".to_owned(), "xds_servers"),
             (server("3"), "xds_servers[0]"),
             (server(r#"{"server_uri": "plane"}"#), "xds_servers[0].server_uri"),
+            (server(r#"{"server_uri": "plane:+1"}"#), "xds_servers[0].server_uri"),
             (server(r#"{"server_uri": "plane:1"}"#), "xds_servers[0].channel_creds"),
             (
                 server(r#"{"server_uri": "plane:1", "channel_creds": [{"type": "alts"}]}"#),

@@ -2,7 +2,7 @@
 
 use std::{ops::Deref, time::Duration};
 
-use frpc::{Address, Call, Channel, Code, Engine, Layered, Server, Status, Streaming, interceptor};
+use frpc::{Address, Call, Channel, ChannelBuilder, Code, Engine, Layered, Server, Status, Streaming, interceptor};
 use frpc_http::Http;
 use frpc_jsonrpc::JsonRpc;
 use frpc_nats::{NatsCluster, NatsServer};
@@ -20,7 +20,7 @@ use support::{
     sockets::pattern,
     until,
 };
-use tokio::sync::OnceCell;
+use tokio::{runtime, sync::OnceCell};
 
 use crate::plain_posts::PlainPosts;
 
@@ -151,9 +151,12 @@ pub(crate) async fn connect(server: &EveryWire, scheme: &str, path: &str) -> Cha
 
 /// Returns a channel to this host and port.
 pub(crate) async fn connect_at(address: &str, scheme: &str, path: &str) -> Channel {
+    every_transport().connect(format!("{scheme}://{address}{path}")).await.unwrap()
+}
+
+fn every_transport() -> ChannelBuilder {
     let channel = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
-    let channel = channel.transport(frpc_jsonrpc::transport()).transport(frpc_nats::transport()).transport(PlainPosts);
-    channel.connect(format!("{scheme}://{address}{path}")).await.unwrap()
+    channel.transport(frpc_jsonrpc::transport()).transport(frpc_nats::transport()).transport(PlainPosts)
 }
 
 async fn converse(channel: Channel, number: i64, scheme: &str, streams: bool) {
@@ -196,6 +199,37 @@ fn every_wire_is_served_by_every_engine() {
             until(|| server.connections().iter().all(|connection| connection.metrics().streams == 0)).await;
             assert_eq!(server.shutdown(10 * SECOND).await, 0, "{engine}");
         });
+    }
+}
+
+#[test]
+fn schemes_in_upper_case_reach_the_same_wires() {
+    in_real_time(async {
+        let server = serve(Engine::Tokio, InteropServer::new(Service)).await;
+        for (scheme, path, _) in SCHEMES {
+            let interop = InteropClient::new(connect(&server, &scheme.to_ascii_uppercase(), path).await);
+            let rich = Rich { title: scheme.to_owned(), ..Rich::default() };
+            assert_eq!(interop.echo(rich.clone()).await.unwrap().into_inner(), rich, "{scheme}");
+        }
+    });
+}
+
+#[test]
+fn lazy_channels_recover_from_the_end_of_their_runtime() {
+    let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let serving = runtime();
+    let server = serving.block_on(serve(Engine::Tokio, InteropServer::new(Service)));
+    let address = server.local_addr().socket_addr().unwrap();
+    for (scheme, path, _) in SCHEMES {
+        let target = format!("{scheme}://{address}{path}");
+        let home = runtime();
+        let interop = home.block_on(async { InteropClient::new(every_transport().connect_lazy(target).unwrap()) });
+        let rich = Rich { title: scheme.to_owned(), ..Rich::default() };
+        // The first one is where the channel began. Each call after that finds an ended runtime.
+        for here in [home, runtime(), runtime()] {
+            let reply = here.block_on(interop.echo(rich.clone()));
+            assert_eq!(reply.unwrap().into_inner(), rich, "{scheme}");
+        }
     }
 }
 

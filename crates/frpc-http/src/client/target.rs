@@ -63,7 +63,11 @@ impl ServerUrl {
         if uri.query().is_some() || rest.contains('#') {
             return Err(invalid("'?' and '#' are not allowed in the address of a server".to_owned()));
         }
-        let is_port_ok = authority.port_u16().is_some() || authority.as_str() == authority.host();
+        // `http` parses a port with a sign.
+        let is_port_ok = match authority.port() {
+            Some(port) => !port.as_str().starts_with('+'),
+            None => authority.as_str() == authority.host(),
+        };
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
         if host.is_empty() || !is_port_ok {
@@ -111,6 +115,7 @@ mod tests {
             ("grpc://", "address"),
             ("grpc://:80", "expected SCHEME://HOST:PORT"),
             ("grpc://localhost:", "expected SCHEME://HOST:PORT"),
+            ("grpc://localhost:+80", "expected SCHEME://HOST:PORT"),
             ("grpc://localhost:70000", "expected SCHEME://HOST:PORT"),
             ("http://me:secret@localhost", "an address cannot contain a user"),
             ("http://localhost/?q=1", "'?' and '#'"),

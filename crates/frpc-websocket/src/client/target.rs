@@ -37,7 +37,11 @@ impl WebSocketUrl {
         if rest.contains('#') {
             return Err(invalid("'#' is not allowed in the address of a server"));
         }
-        let is_port_ok = authority.port_u16().is_some() || authority.as_str() == authority.host();
+        // `http` parses a port with a sign.
+        let is_port_ok = match authority.port() {
+            Some(port) => !port.as_str().starts_with('+'),
+            None => authority.as_str() == authority.host(),
+        };
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
         if host.is_empty() || !is_port_ok {
@@ -77,6 +81,7 @@ mod tests {
             ("ws://", "address"),
             ("ws://:80", "expected SCHEME://HOST:PORT"),
             ("ws://localhost:", "expected SCHEME://HOST:PORT"),
+            ("ws://localhost:+80", "expected SCHEME://HOST:PORT"),
             ("ws://me@localhost", "an address cannot contain a user"),
             ("ws://localhost/#top", "'#'"),
             ("ws://localhost/a b", "address"),

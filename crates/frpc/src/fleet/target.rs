@@ -88,18 +88,18 @@ impl Target {
     }
 
     fn parse(text: &str) -> io::Result<Self> {
-        let Some((scheme, rest)) = text.split_once("://").filter(|_| !text.contains(',')) else {
-            return match text.contains(',') && !text.starts_with("unix:/") {
-                true => Self::endpoints(text.split(',').map(Endpoint::parse).collect::<io::Result<Vec<_>>>()?),
-                false => Ok(Self::one(text.to_address()?)),
-            };
-        };
+        if text.contains(',') && !has_unix_path(text) {
+            return Self::endpoints(text.split(',').map(Endpoint::parse).collect::<io::Result<Vec<_>>>()?);
+        }
+        let address = text.to_address()?;
+        let Address::Url(url) = &address else { return Ok(Self::one(address)) };
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let target = match (wire_of(scheme), scheme) {
             (Some(wire), _) => Self::resolved_by(DnsResolver::parse(text, wire, rest)?),
             (None, "file") => Self::resolved_by(FileResolver::parse(text, rest)?),
-            (None, _) => return Ok(Self::one(text.to_address()?)),
+            (None, _) => return Ok(Self::one(address)),
         };
-        Ok(Self { name: text.to_owned(), ..target })
+        Ok(Self { name: url.clone(), ..target })
     }
 }
 
@@ -169,6 +169,11 @@ impl<T: ToAddress> ToTarget for Vec<T> {
     }
 }
 
+/// Returns `true` for the path of a Unix socket. It may contain commas.
+fn has_unix_path(text: &str) -> bool {
+    text.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("unix:/"))
+}
+
 /// The maximum number of servers in the name of a list.
 const NAMED_MAX: usize = 3;
 
@@ -183,14 +188,21 @@ mod tests {
             let TargetKind::One(address) = text.to_target().unwrap().kind else { panic!("{text}") };
             assert_eq!(address, text.parse().unwrap());
         }
-        let comma = "unix:/run/a,b.sock".to_target().unwrap();
-        assert!(matches!(comma.kind, TargetKind::One(Address::Unix(_))), "{comma:?}");
+        for comma in ["unix:/run/a,b.sock", "UNIX:/run/a,b.sock"] {
+            let comma = comma.to_target().unwrap();
+            assert!(matches!(comma.kind, TargetKind::One(Address::Unix(_))), "{comma:?}");
+        }
     }
 
     #[test]
     fn lists_and_resolvers_are_many_endpoints() {
         let lists = [vec!["tcp://a:1", "tcp://b:1"].to_target(), "tcp://a:1,tcp://b:1".to_target()];
         let found = ["dns:///a:1", "dns+grpc:///a:1", "file:///a.json"].map(|text| text.to_target());
+        for upper in ["DNS:///a:1", "Dns+GRPC:///a:1", "FILE:///a.json", "TCP://a:1,TCP://b:1"] {
+            let target = upper.to_target().unwrap();
+            assert!(matches!(target.kind, TargetKind::Many(_)));
+            assert_eq!(target.name, upper.to_ascii_lowercase());
+        }
         for target in lists.into_iter().chain(found) {
             assert!(matches!(target.unwrap().kind, TargetKind::Many(_)));
         }
@@ -204,6 +216,7 @@ mod tests {
             ("dns:///orders", "dns:///HOST:PORT"),
             ("dns://orders:1", "dns:///HOST:PORT"),
             ("dns:///a/b:1", "dns:///HOST:PORT"),
+            ("dns:///a:+1", "dns:///HOST:PORT"),
             ("dns+:///orders:1", "dns+SCHEME:///HOST:PORT"),
             ("file://orders.json", "file:///PATH"),
         ] {

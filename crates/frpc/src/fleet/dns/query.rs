@@ -2,6 +2,8 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use frisbee::Address;
+
 /// The question to DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DnsQuery {
@@ -56,13 +58,15 @@ impl DnsQuery {
             "" => None,
             server => Some(server.parse().or_else(|_| server.parse().map(|ip| SocketAddr::new(ip, DNS_PORT))).ok()?),
         };
-        let (name, port) = match place.starts_with('_') {
-            true => (place, None),
-            false => place.rsplit_once(':').and_then(|(name, port)| Some((name, Some(port.parse().ok()?))))?,
+        if place.starts_with('_') {
+            return (!place.contains(['/', ':'])).then(|| Self { server, name: place.into(), port: None });
+        }
+        let (name, port) = match format!("tcp://{place}").parse().ok()? {
+            Address::Tcp(place) => (place.ip().to_string(), place.port()),
+            Address::Host { name, port } => (name, port),
+            _ => return None,
         };
-        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        let is_valid = !name.is_empty() && !name.contains('/') && (port.is_some() || !name.contains(':'));
-        is_valid.then(|| Self { server, name: name.into(), port })
+        Some(Self { server, name: name.into(), port: Some(port) })
     }
 }
 
@@ -98,7 +102,17 @@ mod tests {
         assert_eq!(DnsQuery::parse_rest("10.0.0.1/orders:80"), query(Some("10.0.0.1:53"), "orders", Some(80)));
         assert_eq!(DnsQuery::parse_rest("[::1]:54/orders:80"), query(Some("[::1]:54"), "orders", Some(80)));
         assert_eq!(DnsQuery::parse_rest("/_orders._tcp.internal"), query(None, "_orders._tcp.internal", None));
-        for wrong in ["orders:80", "/orders", "/:80", "/a/b:80", "name/orders:80", "/_orders._tcp:80", "/orders:x"] {
+        for wrong in [
+            "orders:80",
+            "/orders",
+            "/:80",
+            "/a/b:80",
+            "name/orders:80",
+            "/_orders._tcp:80",
+            "/orders:x",
+            "/orders:+80",
+            "/orders:",
+        ] {
             assert_eq!(DnsQuery::parse_rest(wrong), None, "{wrong}");
         }
     }
