@@ -256,7 +256,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         match kind {
             TargetKind::One(address) => self.connect_to_one(address, &name).await,
             TargetKind::Many(resolver) => {
-                let (fleet, way) = self.start_fleet(&*resolver, &name);
+                let (fleet, way) = self.start_fleet(resolver, &name);
                 fleet.first().await?;
                 Ok(way.listed_channel(ChannelTransport::Many(fleet), &name, None))
             }
@@ -265,7 +265,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Creates a channel without waiting for a connection. Calls wait for it, within their timeouts.
     ///
-    /// The attempts to connect begin immediately, as tasks on the current tokio runtime.
+    /// The attempts to connect begin immediately, as tasks on the current tokio runtime. After the end of that runtime, the
+    /// next call starts them again on its own.
     ///
     /// # Errors
     ///
@@ -274,7 +275,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.check()?;
         let target = target.to_target()?.resolved(&self.calling.resolvers)?;
         let name = target.name.clone();
-        let (fleet, way) = self.start_fleet(&*target.into_resolver()?, &name);
+        let (fleet, way) = self.start_fleet(target.into_resolver()?, &name);
         Ok(way.listed_channel(ChannelTransport::Many(fleet), &name, None))
     }
 
@@ -307,7 +308,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     /// Starts to resolve and to connect, for a channel to several servers.
-    fn start_fleet(mut self, resolver: &dyn Resolve, name: &str) -> (Arc<Fleet>, CallDefaults) {
+    fn start_fleet(mut self, resolver: Arc<dyn Resolve>, name: &str) -> (Arc<Fleet>, CallDefaults) {
         let (way, settings, retry) = (self.way(name), self.calling.fleet.clone(), self.calling.settings.retry);
         // The set makes the attempts of each endpoint.
         self.calling.settings.retry.attempts = 1;

@@ -28,6 +28,10 @@ pub(super) struct Members {
     pub(super) declared: Vec<&'static [Method]>,
     /// The error of the resolver, or of the last endpoint that could not be reached.
     pub(super) error: Option<Arc<ConnectError>>,
+    /// Follows the resolver.
+    pub(super) task: Option<AbortOnDropHandle<()>>,
+    /// Starts the task again, after the end of its runtime.
+    pub(super) restart: Option<Box<dyn FnOnce() + Send>>,
 }
 
 pub(super) struct FleetMember {

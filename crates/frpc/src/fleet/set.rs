@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    io,
+    io, mem,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -17,7 +17,7 @@ use frpc_balance::{
     PickPolicy, PickRequest, Picker, RetryBudget, RetryTokens, ZonePreference, random_subset,
 };
 use futures_util::future::select_ok;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::yield_now};
 use tracing::{info, warn};
 
 use super::{
@@ -77,7 +77,6 @@ pub(crate) struct Fleet {
     encoding: Arc<OnceLock<CallEncoding>>,
     /// The counters of the target.
     meter: Option<Arc<CallMeter>>,
-    task: OnceLock<AbortOnDropHandle<()>>,
 }
 
 /// The sets of several clusters, and the routes to them.
@@ -134,7 +133,6 @@ impl Fleet {
             seed: fastrand::u64(..),
             encoding: Arc::default(),
             meter,
-            task: OnceLock::new(),
         }
     }
 
@@ -163,7 +161,31 @@ impl Fleet {
 
     /// Keeps a task until the set is dropped.
     pub(super) fn keep_task(&self, task: AbortOnDropHandle<()>) {
-        let _ = self.task.set(task);
+        let earlier = self.members().task.replace(task);
+        // After the lock, like the tasks of `stop`.
+        drop(earlier);
+    }
+
+    /// Removes all endpoints, because the runtime of their tasks has ended. The next call starts the tasks again.
+    pub(super) fn stop(&self, restart: Box<dyn FnOnce() + Send>) {
+        let mut members = self.members();
+        let stopped = (mem::take(&mut members.all), mem::take(&mut members.leaving), members.error.take());
+        members.restart = Some(restart);
+        self.clusters.store(None);
+        self.publish(&members);
+        drop(members);
+        // After the lock: a task that ends may take it again.
+        drop(stopped);
+    }
+
+    /// Starts the tasks again, on the runtime of a call, if their runtime has ended.
+    async fn restart(&self) {
+        let restart = self.members().restart.take();
+        if let Some(restart) = restart {
+            restart();
+            // If the current runtime ends as well, it drops the call here.
+            yield_now().await;
+        }
     }
 
     /// Waits for the first connection.
@@ -219,6 +241,10 @@ impl Fleet {
             self.current.store(Arc::new(CurrentSettings::new(self.settings.clone(), found)));
             self.has_resolved.store(true, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn refresh(&self) -> &Refresh {
+        &self.refresh
     }
 
     pub(super) fn connect_pause(&self) -> Duration {
@@ -317,6 +343,7 @@ impl Fleet {
                 if let Some(error) = failed.filter(|_| !waits) {
                     return Err(CallError::Unreachable(error).into());
                 }
+                self.restart().await;
                 let _ = progress.changed().await;
             }
         };

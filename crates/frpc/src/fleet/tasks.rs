@@ -19,6 +19,7 @@ use std::{
     future::pending,
     io,
     sync::{Arc, Weak},
+    thread,
     time::Duration,
 };
 
@@ -52,21 +53,56 @@ pub(crate) type ConnectEndpoint =
 
 /// Creates the set of the endpoints of a resolver, and starts to connect to them.
 pub(crate) fn start(
-    resolver: &dyn Resolve,
+    resolver: Arc<dyn Resolve>,
     settings: FleetSettings,
     connect_retry: ConnectRetry,
     connect: Arc<ConnectEndpoint>,
     meter: Option<Arc<CallMeter>>,
 ) -> Arc<Fleet> {
-    let refresh = Refresh::default();
-    let fleet = Arc::new(Fleet::new(settings, connect_retry, refresh.clone(), meter));
-    start_following(&fleet, resolver.resolve(refresh), connect);
+    let fleet = Arc::new(Fleet::new(settings, connect_retry, Refresh::default(), meter));
+    FleetSource { fleet: Arc::downgrade(&fleet), resolver, connect }.start();
     fleet
 }
 
-fn start_following(fleet: &Arc<Fleet>, sets: BoxStream<'static, io::Result<Endpoints>>, connect: Arc<ConnectEndpoint>) {
-    let following = tokio::spawn(follow(Arc::downgrade(fleet), sets, connect, fleet.current().clone()));
-    fleet.keep_task(AbortOnDropHandle::new(following));
+fn start_following(
+    fleet: &Arc<Fleet>,
+    sets: BoxStream<'static, io::Result<Endpoints>>,
+    connect: Arc<ConnectEndpoint>,
+    source: Option<FleetSource>,
+) {
+    let following = follow(Arc::downgrade(fleet), sets, connect, fleet.current().clone(), StopNotifier(source));
+    fleet.keep_task(AbortOnDropHandle::new(tokio::spawn(following)));
+}
+
+/// The source of the endpoints of a set, and the means to connect to them.
+struct FleetSource {
+    fleet: Weak<Fleet>,
+    resolver: Arc<dyn Resolve>,
+    connect: Arc<ConnectEndpoint>,
+}
+
+impl FleetSource {
+    /// Starts the tasks of the set on the current runtime.
+    fn start(self) {
+        let Some(fleet) = self.fleet.upgrade() else { return };
+        let (sets, connect) = (self.resolver.resolve(fleet.refresh().clone()), self.connect.clone());
+        start_following(&fleet, sets, connect, Some(self));
+    }
+}
+
+/// Returns the source to its set when a runtime that ends drops the task. The next call starts the tasks again.
+struct StopNotifier(Option<FleetSource>);
+
+impl Drop for StopNotifier {
+    fn drop(&mut self) {
+        // After a panic of a resolver, the set keeps its endpoints.
+        if let Some(source) = self.0.take()
+            && let Some(fleet) = source.fleet.upgrade()
+            && !thread::panicking()
+        {
+            fleet.stop(Box::new(|| source.start()));
+        }
+    }
 }
 
 /// Starts the set of one cluster of a channel.
@@ -80,7 +116,7 @@ fn start_cluster(channel: &Fleet, endpoints: Endpoints, connect: Arc<ConnectEndp
         let endpoints = changes.borrow_and_update().clone();
         Some((Ok(endpoints), (changes, false)))
     });
-    start_following(&fleet, sets.boxed(), connect);
+    start_following(&fleet, sets.boxed(), connect, None);
     ClusterFleet { fleet, found }
 }
 
@@ -100,6 +136,7 @@ async fn follow(
     sets: BoxStream<'static, io::Result<Endpoints>>,
     connect: Arc<ConnectEndpoint>,
     mut settings: Arc<CurrentSettings>,
+    _stop: StopNotifier,
 ) {
     let join =
         |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
