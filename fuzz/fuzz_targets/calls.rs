@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use arbitrary::Arbitrary;
 use frisbee::{Operation, Packet};
+use frisbee_fuzz::fuzz_target;
 use frpc::fuzzing::{CallTable, PendingCall};
-use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -64,12 +64,14 @@ struct Model<'a> {
     ids: Vec<u16>,
     is_closed: bool,
     answers: u32,
+    /// Steps that may still make many calls.
+    many_left: u32,
 }
 
 fuzz_target!(|input: Input| {
     let limit = usize::from(input.calls_max).max(1);
     let table = CallTable::new(limit);
-    let mut model = Model::default();
+    let mut model = Model { many_left: MANY_STEPS_MAX, ..Model::default() };
     for step in input.steps.iter().take(STEPS_MAX) {
         model.take(&table, limit, step);
     }
@@ -100,7 +102,7 @@ impl<'a> Model<'a> {
                 self.answer(table, id, of(operation), is_too_large);
             }
             Step::Pass { count } => {
-                for _ in 0..count % MANY_MAX {
+                for _ in 0..self.many(count) {
                     let Some(index) = self.begin(table, limit, of(0)) else { return };
                     self.calls[index].pending.sent();
                     self.calls[index].is_sent = true;
@@ -109,7 +111,7 @@ impl<'a> Model<'a> {
                 }
             }
             Step::GiveUp { count } => {
-                for _ in 0..count % MANY_MAX {
+                for _ in 0..self.many(count) {
                     let Some(index) = self.begin(table, limit, of(0)) else { return };
                     self.calls[index].pending.sent();
                     self.calls[index].is_sent = true;
@@ -122,6 +124,13 @@ impl<'a> Model<'a> {
             }
         }
         assert_eq!(table.is_out_of_ids(), self.owed.len() > OWED_MAX);
+    }
+
+    /// Returns how many calls a step makes. Few counts stand for many of them, and none that libFuzzer prefers.
+    fn many(&mut self, count: u16) -> u16 {
+        let count = if count >> 8 == 0xa5 && self.many_left > 0 { MANY } else { count % FEW_MAX };
+        self.many_left -= u32::from(count == MANY);
+        count
     }
 
     fn begin(&mut self, table: &'a CallTable, limit: usize, operation: Operation) -> Option<usize> {
@@ -197,6 +206,9 @@ fn of(operation: u8) -> Operation {
 
 /// Maximum number of ids of dropped calls whose answers may still arrive.
 const OWED_MAX: usize = 1 << 15;
-/// Maximum number of steps: enough for the id counter to wrap a few times, but fast for any input.
 const STEPS_MAX: usize = 64;
-const MANY_MAX: u16 = 8192;
+const FEW_MAX: u16 = 32;
+/// Calls of one step, and the number of such steps: enough for the id counter to wrap, and for more than
+/// [`OWED_MAX`] dropped calls, but fast for any input.
+const MANY: u16 = 8200;
+const MANY_STEPS_MAX: u32 = 9;

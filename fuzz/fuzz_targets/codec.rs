@@ -3,8 +3,8 @@
 #![no_main]
 
 use bytes::Bytes;
+use frisbee_fuzz::fuzz_target;
 use frpc::codec::{self, DecodeErrorKind, DecodedContent, Message};
-use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "more is generated than is used here")]
 mod vectors {

@@ -13,7 +13,7 @@ use frisbee::{
     CloseReason, Config, FrameBuffer, Operation, Packet, ProtocolError, SendError, StreamSendError,
     proto::{Connection, Decoder, FrameKind, HeaderFormat, InputEvent, Role, StreamEnd, StreamKey, Transmit},
 };
-use libfuzzer_sys::fuzz_target;
+use frisbee_fuzz::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
@@ -100,7 +100,7 @@ fuzz_target!(|input: Input| {
     let [client, server] = &input.limits;
     let mut client = Side::new(Role::Client, client.config(Some(format)), now);
     let mut server = Side::new(Role::Server, server.config((!input.detect).then_some(format)), now);
-    for step in &input.steps {
+    for step in input.steps.iter().take(STEPS_MAX) {
         if let Act::Advance { millis } = step.act {
             now += Duration::from_millis(millis.into());
         }
@@ -152,6 +152,8 @@ struct Side {
     drained: bool,
     closed: Option<String>,
     sequence: u32,
+    /// Bytes that large contents may still have.
+    large_left: usize,
 }
 
 #[derive(Debug)]
@@ -191,12 +193,13 @@ impl Side {
             drained: false,
             closed: None,
             sequence: 0,
+            large_left: LARGE_MAX,
         }
     }
 
     fn act(&mut self, act: &Act, peer: &mut Self) {
         match *act {
-            Act::Send { id, operation, len } => self.send(id, operation, len.into()),
+            Act::Send { id, operation, len } => self.send(id, operation, len),
             Act::SendFrames { operation, lens, skipped } => self.send_frames(operation, lens, skipped % 5),
             Act::Open { id } => {
                 let opened = match id {
@@ -206,7 +209,7 @@ impl Side {
                 assert!(opened.is_err() || self.connection.is_open());
                 self.streams.extend(opened.map(Stream::new));
             }
-            Act::SendOn { stream, len } => self.send_on(stream, len.into()),
+            Act::SendOn { stream, len } => self.send_on(stream, len),
             Act::Read { stream } => self.read(stream),
             Act::Close { stream } => {
                 let Some(at) = self.stream(stream) else { return };
@@ -263,10 +266,10 @@ impl Side {
         }
     }
 
-    fn send(&mut self, id: u16, operation: u16, len: usize) {
+    fn send(&mut self, id: u16, operation: u16, len: u16) {
         let Some(operation) = Operation::new(operation) else { return };
         let packet = Packet::new(id, operation, self.content(len));
-        let expected = self.sendable(len);
+        let expected = self.sendable(packet.content.len());
         assert_eq!(self.connection.send(packet.clone()), expected);
         if expected.is_ok() {
             let content = packet.content.clone().into_bytes();
@@ -277,7 +280,7 @@ impl Side {
 
     fn send_frames(&mut self, operation: u16, lens: [u16; 4], skipped: u8) {
         let Some(operation) = Operation::new(operation) else { return };
-        let packets = lens.map(|len| Packet::new(len, operation, self.content(len.into())));
+        let packets = lens.map(|len| Packet::new(len, operation, self.content(len)));
         let mut buffer = FrameBuffer::new();
         for packet in &packets {
             let head = packet.content.len().min(usize::from(packet.id % 7));
@@ -299,9 +302,10 @@ impl Side {
         }
     }
 
-    fn send_on(&mut self, stream: u8, len: usize) {
+    fn send_on(&mut self, stream: u8, len: u16) {
         let Some(at) = self.stream(stream) else { return };
         let (key, content) = (self.streams[at].key, self.content(len));
+        let len = content.len();
         let expected = match (self.connection.stream_ended(key), self.sendable(len)) {
             (Some(end), _) => Err(StreamSendError::Ended(end)),
             (None, Ok(())) if len == 0 => Err(StreamSendError::Empty),
@@ -521,10 +525,17 @@ impl Side {
         assert!(silent || !peer_heard || all_arrived, "all that was sent arrives");
     }
 
-    /// Returns a content with its sequence number in it.
-    fn content(&mut self, len: usize) -> Bytes {
+    /// Returns a content that begins with its sequence number. Contents are short once the large ones are used up.
+    fn content(&mut self, len: u16) -> Bytes {
         self.sequence += 1;
-        self.sequence.to_be_bytes().into_iter().cycle().take(len).collect()
+        let len = usize::from(len);
+        let len = if len <= self.large_left { len } else { len % SHORT_LEN };
+        self.large_left -= if len < SHORT_LEN { 0 } else { len };
+        let sequence = self.sequence.to_be_bytes();
+        let mut content = vec![sequence[3]; len];
+        let head_len = len.min(sequence.len());
+        content[..head_len].copy_from_slice(&sequence[..head_len]);
+        content.into()
     }
 
     fn stream(&self, number: u8) -> Option<usize> {
@@ -559,3 +570,9 @@ impl Limits {
         }
     }
 }
+
+/// Longer inputs are slow, and rarely reach anything that shorter ones do not.
+const STEPS_MAX: usize = 100;
+/// Bytes that the large contents of a side have together: enough to exceed each limit.
+const LARGE_MAX: usize = 1 << 17;
+const SHORT_LEN: usize = 64;

@@ -13,7 +13,7 @@ use frisbee::{
     CloseReason, Config,
     proto::{Connection, InputEvent, Role, StreamKey, Transmit},
 };
-use libfuzzer_sys::fuzz_target;
+use frisbee_fuzz::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {

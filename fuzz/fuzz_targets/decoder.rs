@@ -7,7 +7,7 @@ use frisbee::{
     ProtocolError,
     proto::{Decoder, Frame, HeaderFormat},
 };
-use libfuzzer_sys::fuzz_target;
+use frisbee_fuzz::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {

@@ -6,13 +6,13 @@ use std::{fmt::Debug, sync::LazyLock};
 
 use arbitrary::Arbitrary;
 use bytes::Bytes;
+use frisbee_fuzz::fuzz_target;
 use frpc::{
     codec::{self, DecodedContent, MemoryBudget, Message},
     prost::{self, Message as _},
     prost_types::FileDescriptorSet,
 };
 use frpc_dynamic::{SchemaLayouts, SchemaOptions};
-use libfuzzer_sys::fuzz_target;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
 #[allow(dead_code, reason = "more is generated than is used here")]

@@ -10,7 +10,7 @@ use frisbee::{
     Config,
     proto::{Connection, Control, Header, HeaderFormat, Hello, InputEvent, Role},
 };
-use libfuzzer_sys::fuzz_target;
+use frisbee_fuzz::fuzz_target;
 
 /// A frame of a peer with support for pieces.
 #[derive(Arbitrary, Debug)]

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
+use frisbee_fuzz::fuzz_target;
 use frpc::{
     Config, Server,
     generated::{Answer, Call, Method, Service, Status},
 };
 use frpc_http::{Cors, Http, HttpSettings, fuzzing};
-use libfuzzer_sys::fuzz_target;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
     time::timeout,

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use arbitrary::Arbitrary;
+use frisbee_fuzz::fuzz_target;
 use frpc_http2::{BlockDecoder, BlockEncoder, Connection, Event, Field, Header, Settings};
-use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {

@@ -1,7 +1,7 @@
 //! Two sides of HTTP/2 with any schedule: cuts of the wire, windows, tables, resets and shutdowns.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use frisbee_fuzz::fuzz_target;
 
 #[path = "../../crates/frpc-http2/tests/peers/model.rs"]
 mod model;

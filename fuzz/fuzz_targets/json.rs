@@ -2,8 +2,8 @@
 //! Accepted input has a single stable text.
 #![no_main]
 
+use frisbee_fuzz::fuzz_target;
 use frpc::codec::json::{self, ErrorKind, Message};
-use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "more is generated than is used here")]
 mod vectors {
@@ -46,7 +46,11 @@ fn check<M: Message>(input: &[u8]) {
             let text = json::to_vec(&message).expect("what was read can be written");
             match json::from_slice::<M>(&text) {
                 Ok(again) => {
-                    assert_eq!(json::to_vec(&again).as_ref(), Ok(&text), "{} comes back as another one", M::NAME);
+                    let again = json::to_vec(&again).expect("as before");
+                    // A `NullValue` is written as null whatever its number, and null is 0, as in protojson.
+                    let without_null = text == br#"{"null":null}"# && again == b"{}"
+                        || [&b",\"null\":null"[..], b"\"null\":null,"].iter().any(|null| without(&text, null) == again);
+                    assert!(again == text || without_null, "{} comes back as another one", M::NAME);
                 }
                 // A shorter text may take less memory: ignored text is gone.
                 Err(error) if matches!(error.kind(), ErrorKind::TooMuchMemory { .. }) => {
@@ -57,4 +61,10 @@ fn check<M: Message>(input: &[u8]) {
         }
         Err(error) => assert!(error.position().is_some_and(|position| position <= input.len()), "{error}"),
     }
+}
+
+/// Returns a text without the first occurrence of a part.
+fn without(text: &[u8], part: &[u8]) -> Vec<u8> {
+    let at = text.windows(part.len()).position(|window| window == part);
+    at.map_or_else(|| text.to_vec(), |at| [&text[..at], &text[at + part.len()..]].concat())
 }

@@ -3,8 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use frisbee_fuzz::fuzz_target;
 use frpc_jsonrpc::fuzzing;
-use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use frisbee::{Client, CloseReason, Config, Operation, Packet, Server};
+use frisbee_fuzz::fuzz_target;
 use frisbee_pubsub::{BASE, Broker, BrokerLimits, fuzzing::read_as_client};
-use libfuzzer_sys::fuzz_target;
 use tokio::{io::duplex, task::yield_now, time::timeout};
 
 #[derive(Arbitrary, Debug)]

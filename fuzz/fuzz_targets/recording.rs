@@ -2,8 +2,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use frisbee_fuzz::fuzz_target;
 use frpc_record::{Recording, RecordingFault};
-use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {

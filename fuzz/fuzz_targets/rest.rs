@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use bytes::Bytes;
+use frisbee_fuzz::fuzz_target;
 use frpc_rest::{PathTemplate, RequestParts, RestApi, RouteMatch};
-use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 
 /// The descriptors of `crates/frpc-rest/tests/library.proto`.

@@ -7,11 +7,11 @@ use std::future::Future;
 use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use frisbee::proto::{Decoder, FrameKind, Header, HeaderFormat};
+use frisbee_fuzz::fuzz_target;
 use frpc::{
     Answer, Call, Channel, Code, Config, Method, Request, Response, Server, Service, Status, Streaming,
     codec::{self, DecodedContent},
 };
-use libfuzzer_sys::fuzz_target;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
     runtime,
@@ -71,7 +71,7 @@ async fn within(work: impl Future<Output = ()>) {
 /// Checks that a caller receives all data up to the end, whatever the end is.
 async fn hear(said: &[Said<'_>]) {
     let contents: Vec<Bytes> = said.iter().map(Said::content).collect();
-    let (ours, mut theirs) = duplex(1 << 20);
+    let (ours, mut theirs) = duplex(ROOM);
     let channel = Channel::builder().config(quiet()).attach(ours).await.expect("a stream is there");
     let requests = Streaming::<Text>::from_iter([]);
     let answers = channel.bidirectional::<Text, Text>(&METHODS[3], requests).await.expect("the stream opens");
@@ -102,7 +102,7 @@ async fn next(answers: &mut Streaming<Text>) -> Result<Option<Text>, Code> {
 async fn serve(said: &[(u8, Said<'_>)]) {
     let contents: Vec<(u16, Bytes)> = said.iter().map(|(id, said)| ((*id % 8).into(), said.content())).collect();
     let server = Server::builder().config(quiet()).add_service(Echo).without_listener().expect("the settings are good");
-    let (mut ours, theirs) = duplex(1 << 20);
+    let (mut ours, theirs) = duplex(ROOM);
     server.attach(theirs);
     let mut bytes = frames(contents.iter().map(|(id, content)| (*id, content)));
     let question = codec::encode(&Text { text: "still there".into() });
@@ -163,6 +163,8 @@ const METHODS: [Method; 4] = [
     Method::client_streaming("Echo", "Gather", GATHER),
     Method::bidirectional("Echo", "Chat", CHAT),
 ];
+/// Bytes of a connection in flight: more than the frames of the longest input.
+const ROOM: usize = 1 << 17;
 const STREAM: u16 = 2;
 const END: [u8; 7] = [6, 5, 10, 3, b'E', b'O', b'F'];
 

@@ -3,8 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use frisbee_fuzz::fuzz_target;
 use frisbee_pubsub::{Pattern, SUBJECT_LEN_MAX, Subject, fuzzing::Patterns};
-use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {

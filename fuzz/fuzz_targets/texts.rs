@@ -8,8 +8,8 @@ mod edition_text;
 
 use arbitrary::Arbitrary;
 use edition_text::EditionText;
+use frisbee_fuzz::fuzz_target;
 use frpc_balance::{CONFIG_LEN_MAX, ServiceConfig};
-use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 
 #[derive(Arbitrary, Debug)]

@@ -5,10 +5,10 @@
 use std::{future::ready, io, sync::Mutex, time::Duration};
 
 use arbitrary::Arbitrary;
+use frisbee_fuzz::fuzz_target;
 use frpc::{Channel, Config, ConnectRetry, Server};
 use frpc_http::{Cors, Http};
 use frpc_websocket::{Client, MessageKind, Role, WebSocket, WebSocketError};
-use libfuzzer_sys::fuzz_target;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     task::yield_now,

@@ -2,8 +2,8 @@
 //! the length of its content in two bytes, and the content.
 #![no_main]
 
+use frisbee_fuzz::fuzz_target;
 use frpc_xds::{Bootstrap, fuzzing::HostilePlane};
-use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let (mut plane, mut rest) = (HostilePlane::default(), input);

@@ -10,5 +10,5 @@ for target in $(cargo fuzz list); do
 	if [ -d "seeds/$target" ]; then
 		zip -jqr "$OUT/${target}_seed_corpus.zip" "seeds/$target"
 	fi
-	printf '[libfuzzer]\nmax_len = 4096\ntimeout = 5\nrss_limit_mb = 1024\n' >"$OUT/$target.options"
+	cp libfuzzer.options "$OUT/$target.options"
 done

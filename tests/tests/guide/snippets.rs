@@ -94,7 +94,11 @@ const NOT_RUN: [(&str, &str, &str); 27] = [
         "FRISBEE_MESSAGES=1000000 cargo test -p frisbee-pubsub-nats --test nats arrives -- --nocapture",
         "takes minutes; the test runs with fewer messages",
     ),
-    ("fuzz/README.md", "target=decoder                 # a name from the table", "the step `fuzz` runs each target"),
+    (
+        "fuzz/README.md",
+        "fuzz/build                              # all targets, or the named one",
+        "the step `fuzz` runs each target",
+    ),
     (
         "tests/conformance/proto/protobuf/README.md",
         "$ protoc -I include --include_imports -o test_messages.binpb include/google/protobuf/*.proto include/conformance/*.proto",
