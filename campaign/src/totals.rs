@@ -122,12 +122,15 @@ impl CampaignTotals {
             ("· failed, certainly not executed", "failed, not executed"),
             ("· failed, maybe executed", "failed, maybe executed"),
             ("· cancelled by the caller", "cancelled"),
+            ("· notifications, without answers", "notifications"),
+            ("batches of calls", "batches"),
             ("answers, in streams and alone", "messages"),
             ("published messages", "published"),
             ("deliveries to subscribers", "deliveries"),
             ("subscriptions with a complete account", "subscriptions accounted for"),
             ("faults, with stalls and cuts of links", "faults"),
             ("worlds with a check of memory", "memory checks"),
+            ("worlds with TLS", "worlds with TLS"),
         ] {
             row(what, &|totals| grouped(totals.counts.get(count).copied().unwrap_or_default()));
         }
@@ -191,7 +194,8 @@ impl SoakTotals {
 impl FuzzTotals {
     /// Adds a run.
     pub(crate) fn add(&mut self, run: &Self) {
-        if run.grew_at > 0 {
+        // A corpus that grew elsewhere, or more code, has more edges from the start.
+        if run.grew_at > 0 || run.edges > self.edges {
             self.grew_at = self.inputs + run.grew_at;
         }
         self.inputs += run.inputs;

@@ -45,6 +45,8 @@ pub(super) enum CallOutcome {
     Failed { status: Status, answers: u64 },
     /// The caller dropped the call.
     Cancelled,
+    /// The call was a notification.
+    Notified,
 }
 
 impl Ledger {
@@ -174,6 +176,7 @@ impl Ledger {
                     }
                 },
                 Some(CallOutcome::Cancelled) => "cancelled",
+                Some(CallOutcome::Notified) => "notifications",
                 None => "without an outcome",
             };
             *counts.entry(count).or_default() += 1;

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   mod         the world: nodes, phases
-//!   wires       the protocols of channels
+//!   wires       the protocols of channels;  batches: those of JSON-RPC;  tls: the links of some worlds
 //!   callers     random calls;  publishing: messages;  chaos: faults;  service: the handlers
 //!   ledger      the checker;  defect: deliberate defects for it
 //!   message     texts whose changes are found
 //! ```
 
+mod batches;
 mod callers;
 mod chaos;
 mod defect;
@@ -15,6 +16,7 @@ mod ledger;
 mod message;
 mod publishing;
 mod service;
+mod tls;
 mod wires;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -36,6 +38,7 @@ use self::{
     ledger::Ledger,
     publishing::Party,
     service::OrderService,
+    tls::WorldTls,
     wires::{JSON_RPC_PATH, NodeDialer, Wire},
 };
 use crate::{deterministic, memory};
@@ -115,6 +118,8 @@ struct WorldPlan {
     has_layers: bool,
     /// Faults let the connections of the broker live, so that each message can be accounted for.
     spares_broker: bool,
+    /// All links use TLS.
+    has_tls: bool,
     config: Config,
     http: HttpSettings,
 }
@@ -123,6 +128,7 @@ struct World {
     plan: WorldPlan,
     network: SimNetwork,
     servers: Vec<SimServer>,
+    tls: Option<WorldTls>,
     ledger: Arc<Ledger>,
     defect: Option<Defect>,
 }
@@ -171,6 +177,7 @@ impl WorldPlan {
             }
         };
         let (has_layers, spares_broker) = (fastrand::bool(), fastrand::bool());
+        let has_tls = fastrand::u8(..TLS_SHARE) == 0;
         Self {
             nodes,
             channels,
@@ -181,6 +188,7 @@ impl WorldPlan {
             connection_age_max,
             has_layers,
             spares_broker,
+            has_tls,
             config,
             http,
         }
@@ -192,6 +200,9 @@ impl World {
         let (plan, network, ledger) = (WorldPlan::draw(size), SimNetwork::new(), Arc::new(Ledger::new()));
         let service = OrderService { ledger: ledger.clone(), defect, last_call: Arc::default() };
         let at_server = plan.clone();
+        // TLS turns most defects of a network into lost connections.
+        let tls = (plan.has_tls && defect.is_none()).then(|| WorldTls::new(plan.nodes));
+        let tls_at_server = tls.as_ref().map(|tls| tls.server.clone());
         let servers = network.servers(plan.nodes, move |faults| {
             let broker = Broker::new();
             // No TCP keepalive finds half-open connections here.
@@ -200,6 +211,10 @@ impl World {
             let limits = ServerLimits { connection_age_max: at_server.connection_age_max, ..ServerLimits::default() };
             let server = Server::builder().config(at_server.config.clone()).limits(limits);
             let server = if at_server.has_layers { server.layer(faults) } else { server };
+            let server = match &tls_at_server {
+                Some(config) => server.tls(config.clone()),
+                None => server,
+            };
             server
                 .add_service(TestServer::new(service.clone()))
                 .router(broker.over(Unimplemented))
@@ -207,7 +222,8 @@ impl World {
                 .wire(json_rpc)
                 .without_listener()
         });
-        Self { plan, network, servers, ledger, defect }
+        ledger.count("worlds with TLS", u64::from(tls.is_some()));
+        Self { plan, network, servers, tls, ledger, defect }
     }
 
     async fn run(self, seed: u64) -> WorldReport {
@@ -258,7 +274,8 @@ impl World {
         if matches!(self.defect, Some(Defect::ClaimsNotSent | Defect::Hangs)) {
             builder = builder.layer(DefectLayer(self.defect));
         }
-        let channel = wire.connect(builder, inbox, name, NodeDialer::new(&self.network, self.defect)).await;
+        let dialer = NodeDialer::new(&self.network, self.tls.clone(), self.defect);
+        let channel = wire.connect(builder, inbox, name, dialer, self.ledger.clone()).await;
         let name: Arc<str> = format!("channel {number} over {wire:?} to {name}").into();
         let channel = match channel {
             Ok(channel) => channel,
@@ -320,6 +337,8 @@ impl World {
 const WEEK: u64 = 7 * 24 * 3600;
 /// One of this many seeds checks its memory with more runs.
 const MEMORY_CHECKED: u64 = 16;
+/// One of this many worlds has TLS.
+const TLS_SHARE: u8 = 8;
 /// The number of further worlds, if each of them leaves memory.
 const MEMORY_WORLDS_MAX: u32 = 4;
 /// The tolerance for memory that is kept for later worlds.

@@ -1,14 +1,19 @@
 //! The protocols of channels.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use frisbee_pubsub::ClientRouter;
-use frpc::{Channel, ChannelBuilder, ConnectError, ConnectSettings, Connected, MethodKind, Transport};
+use frpc::{ByteStream, Channel, ChannelBuilder, ConnectError, ConnectSettings, Connected, MethodKind, Transport};
 use frpc_http::{ClientSettings, HttpVersion};
 use frpc_sim::SimNetwork;
 use futures_util::future::BoxFuture;
 
-use super::defect::{Defect, DefectiveStream};
+use super::{
+    batches::{BATCH_SCHEME, BatchTransport},
+    defect::{Defect, DefectiveStream},
+    ledger::Ledger,
+    tls::WorldTls,
+};
 
 /// The protocol of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +33,15 @@ pub(super) enum Wire {
     JsonWebSocket,
     /// JSON-RPC by POST.
     JsonPost,
+    /// The same in batches.
+    JsonBatch,
+    /// Batches on connections of their own.
+    JsonTcpBatch,
 }
 
 impl Wire {
     pub(super) fn draw() -> Self {
-        match fastrand::u8(..14) {
+        match fastrand::u8(..16) {
             0..4 => Self::Frisbee,
             4 => Self::WebSocket,
             5 | 6 => Self::Grpc,
@@ -41,7 +50,9 @@ impl Wire {
             9 | 10 => Self::GrpcWeb,
             11 => Self::JsonRpc,
             12 => Self::JsonWebSocket,
-            _ => Self::JsonPost,
+            13 => Self::JsonPost,
+            14 => Self::JsonBatch,
+            _ => Self::JsonTcpBatch,
         }
     }
 
@@ -58,7 +69,7 @@ impl Wire {
             Self::Frisbee | Self::WebSocket | Self::Grpc | Self::Connect => MethodKind::Bidirectional,
             Self::Http1 | Self::GrpcWeb => MethodKind::ClientStreaming,
             Self::JsonRpc | Self::JsonWebSocket => MethodKind::ServerStreaming,
-            Self::JsonPost => MethodKind::Unary,
+            Self::JsonPost | Self::JsonBatch | Self::JsonTcpBatch => MethodKind::Unary,
         }
     }
 
@@ -73,7 +84,24 @@ impl Wire {
 
     /// Returns `true` if a channel opens another connection for each call at the same time.
     pub(super) fn has_many_connections(self) -> bool {
-        matches!(self, Self::Http1 | Self::GrpcWeb | Self::JsonPost)
+        matches!(self, Self::Http1 | Self::GrpcWeb | Self::JsonPost | Self::JsonBatch | Self::JsonTcpBatch)
+    }
+
+    /// Returns the address of a node.
+    fn url(self, name: &str, is_secure: bool) -> String {
+        let (scheme, path) = match self {
+            Self::Frisbee => ("node", ""),
+            Self::WebSocket => (if is_secure { "wss" } else { "ws" }, "/"),
+            Self::Grpc => (if is_secure { "grpcs" } else { "grpc" }, ""),
+            Self::Connect | Self::Http1 => (if is_secure { "https" } else { "http" }, ""),
+            Self::GrpcWeb => (if is_secure { "grpc-web+https" } else { "grpc-web+http" }, ""),
+            Self::JsonRpc => ("jsonrpc+tcp", ""),
+            Self::JsonWebSocket => (if is_secure { "jsonrpc+wss" } else { "jsonrpc+ws" }, JSON_RPC_PATH),
+            Self::JsonPost => (if is_secure { "jsonrpc+https" } else { "jsonrpc+http" }, JSON_RPC_PATH),
+            Self::JsonTcpBatch => (BATCH_SCHEME, ""),
+            Self::JsonBatch => (if is_secure { "https" } else { "http" }, JSON_RPC_PATH),
+        };
+        format!("{scheme}://{name}{path}")
     }
 
     pub(super) async fn connect(
@@ -82,42 +110,48 @@ impl Wire {
         inbox: ClientRouter,
         name: &str,
         dialer: NodeDialer,
+        ledger: Arc<Ledger>,
     ) -> Result<Channel, ConnectError> {
         let settings = ClientSettings {
-            http_version: if self == Self::Connect { HttpVersion::Http2 } else { HttpVersion::Auto },
+            http_version: match self {
+                Self::Connect => HttpVersion::Http2,
+                // TLS would choose HTTP/2.
+                Self::Http1 | Self::GrpcWeb => HttpVersion::Http1,
+                _ => HttpVersion::Auto,
+            },
             // A half-open connection shows by this only.
             keepalive_interval: Some(Duration::from_secs(10)),
             keepalive_timeout: Duration::from_secs(5),
             stream_window: if fastrand::bool() { 64 << 10 } else { 2 << 20 },
             ..ClientSettings::default()
         };
+        let url = self.url(name, dialer.tls.is_some());
+        let builder = match &dialer.tls {
+            Some(tls) => builder.tls(tls.client.clone()),
+            None => builder,
+        };
+        let (node, opener) = (name.to_owned(), dialer.clone());
+        // Other wires have TLS of their own.
+        let opener = if self == Self::JsonRpc { opener } else { NodeDialer { tls: None, ..opener } };
+        let connector = move || {
+            let (dialer, node) = (opener.clone(), node.clone());
+            async move { dialer.dial(&node).await }
+        };
         let http = frpc_http::Client::new().settings(settings);
-        match self {
-            Self::Frisbee => builder.router(inbox).transport(dialer).connect(format!("node://{name}")).await,
-            Self::WebSocket => {
-                let client = frpc_websocket::Client::new().connector(dialer.connector_to(name));
-                builder.router(inbox).transport(client).connect(format!("ws://{name}/")).await
-            }
-            Self::Grpc => {
-                builder.transport(http.connector(dialer.connector_to(name))).connect(format!("grpc://{name}")).await
-            }
-            Self::Connect | Self::Http1 => {
-                builder.transport(http.connector(dialer.connector_to(name))).connect(format!("http://{name}")).await
-            }
-            Self::GrpcWeb => {
-                let url = format!("grpc-web+http://{name}");
-                builder.transport(http.connector(dialer.connector_to(name))).connect(url).await
-            }
+        // Other transports never use the router.
+        let builder = builder.router(inbox);
+        let builder = match self {
+            Self::Frisbee => builder.transport(dialer),
+            Self::WebSocket => builder.transport(frpc_websocket::Client::new().connector(connector)),
+            Self::Grpc | Self::Connect | Self::Http1 | Self::GrpcWeb => builder.transport(http.connector(connector)),
             Self::JsonRpc | Self::JsonWebSocket | Self::JsonPost => {
-                let scheme = match self {
-                    Self::JsonRpc => "jsonrpc+tcp",
-                    Self::JsonWebSocket => "jsonrpc+ws",
-                    _ => "jsonrpc+http",
-                };
-                let client = frpc_jsonrpc::Client::new().connector(dialer.connector_to(name));
-                builder.transport(client).connect(format!("{scheme}://{name}{JSON_RPC_PATH}")).await
+                builder.transport(frpc_jsonrpc::Client::new().connector(connector))
             }
-        }
+            Self::JsonBatch | Self::JsonTcpBatch => {
+                builder.transport(BatchTransport { client: http.connector(connector), dialer, ledger })
+            }
+        };
+        builder.connect(url).await
     }
 }
 
@@ -128,28 +162,21 @@ pub(super) const JSON_RPC_PATH: &str = "/json";
 #[derive(Clone)]
 pub(super) struct NodeDialer {
     network: SimNetwork,
+    tls: Option<WorldTls>,
     defect: Option<Defect>,
 }
 
 impl NodeDialer {
-    pub(super) fn new(network: &SimNetwork, defect: Option<Defect>) -> Self {
-        Self { network: network.clone(), defect }
+    pub(super) fn new(network: &SimNetwork, tls: Option<WorldTls>, defect: Option<Defect>) -> Self {
+        Self { network: network.clone(), tls, defect }
     }
 
-    /// Returns a connector to a node.
-    fn connector_to(
-        self,
-        name: &str,
-    ) -> impl Fn() -> BoxFuture<'static, io::Result<DefectiveStream>> + Send + Sync + 'static {
-        let name = name.to_owned();
-        move || {
-            let (dialer, name) = (self.clone(), name.clone());
-            Box::pin(async move { dialer.dial(&name).await })
+    pub(super) async fn dial(&self, name: &str) -> io::Result<Box<dyn ByteStream>> {
+        let stream = DefectiveStream::new(self.network.dial(name).await?, self.defect);
+        match &self.tls {
+            Some(tls) => Ok(Box::new(tls.connect(name, stream).await?)),
+            None => Ok(Box::new(stream)),
         }
-    }
-
-    async fn dial(&self, name: &str) -> io::Result<DefectiveStream> {
-        self.network.dial(name).await.map(|stream| DefectiveStream::new(stream, self.defect))
     }
 }
 
@@ -163,7 +190,7 @@ impl Transport for NodeDialer {
         Box::pin(async move {
             let name = url.trim_start_matches("node://");
             let stream = frpc::client::connect(&url, &settings, || dialer.dial(name)).await?;
-            Ok(Connected::Frisbee(Box::new(stream)))
+            Ok(if dialer.tls.is_some() { Connected::FrisbeeOverTls(stream) } else { Connected::Frisbee(stream) })
         })
     }
 }

@@ -250,14 +250,14 @@ fn slowed() -> FaultRates {
     FaultRates { delayed: 1.0, delay: WORK * 9..=WORK * 9, ..FaultRates::default() }
 }
 
-fn seeds(default: u64) -> u64 {
-    env::var("FLEET_SEEDS").map_or(default, |text| text.parse().expect("FLEET_SEEDS is a number"))
+fn seeds() -> u64 {
+    env::var("FLEET_SEEDS").map_or(200, |text| text.parse().expect("FLEET_SEEDS is a number"))
 }
 
 #[test]
 fn a_channel_with_hedging_is_as_fast_as_an_oracle_under_all_faults_together() {
     let ratios = Mutex::new(Vec::new());
-    frpc_sim::run(seeds(200), async || {
+    frpc_sim::run(seeds(), async || {
         let simulation = Simulation::start();
         let outcomes = simulation.run(Some(HedgingPolicy::default()), LENGTH).await;
         simulation.check_outcomes(&outcomes);
@@ -290,7 +290,7 @@ fn a_channel_with_hedging_is_as_fast_as_an_oracle_under_all_faults_together() {
 
 #[test]
 fn a_channel_with_retries_loses_no_idempotent_call_under_all_faults_together() {
-    frpc_sim::run(seeds(200).div_ceil(8), async || {
+    frpc_sim::run(seeds().div_ceil(8), async || {
         let simulation = Simulation::start();
         let outcomes = simulation.run(None, LENGTH).await;
         simulation.check_outcomes(&outcomes);
@@ -303,7 +303,7 @@ fn a_channel_with_retries_loses_no_idempotent_call_under_all_faults_together() {
 fn a_seed_decides_each_event_and_its_time() {
     let logs = || {
         let logs = Mutex::new(BTreeMap::new());
-        frpc_sim::run(seeds(200).div_ceil(50), async || {
+        frpc_sim::run(seeds().div_ceil(50), async || {
             let (key, start, simulation) = (fastrand::u64(..), Instant::now(), Simulation::start());
             let hedging = fastrand::bool().then(HedgingPolicy::default);
             let outcomes = simulation.run(hedging, LENGTH).await;
