@@ -30,7 +30,7 @@ impl Machine {
         let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(": "));
         Ok(Self {
             date: output_of("date", &["-u", "+%Y-%m-%d"]),
-            kernel: read("/proc/sys/kernel/osrelease")?,
+            kernel: without_build(&read("/proc/sys/kernel/osrelease")?).to_owned(),
             cpu: cpu.unwrap_or("unknown CPU").to_owned(),
             cores: thread::available_parallelism()?.get(),
             congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control")?,
@@ -55,6 +55,11 @@ impl Display for Machine {
         self.versions.iter().try_for_each(|(name, version)| write!(f, ", {name} {version}"))?;
         f.write_str(".")
     }
+}
+
+/// Returns `6.18.44` of `6.18.44-build-7`. The rest names a build, and with it whose machine it is.
+fn without_build(release: &str) -> &str {
+    release.split_once('-').map_or(release, |(version, _)| version)
 }
 
 fn output_of(program: &str, words: &[&str]) -> String {
