@@ -87,23 +87,31 @@ pub(crate) fn text_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a s
     }
 }
 
-/// Returns the count and sum of a histogram at the point of a method.
+/// Returns the count and sum of a histogram at all points of a method: other tests call other servers at the same time.
 pub(crate) fn calls_of(metrics: &[&Metric], name: &str, method: &str) -> Option<(u64, f64)> {
     let metric = metrics.iter().find(|metric| metric.name == name)?;
     let is_wanted = |attributes: &[KeyValue]| text_of(attributes, "rpc.method") == Some(method);
-    let (count, sum) = match metric.data.as_ref()? {
+    let of_points: Vec<(u64, f64)> = match metric.data.as_ref()? {
         Data::Histogram(histogram) => {
-            let point = histogram.data_points.iter().find(|point| is_wanted(&point.attributes))?;
-            assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
-            (point.count, point.sum)
+            let points = histogram.data_points.iter().filter(|point| is_wanted(&point.attributes));
+            points
+                .map(|point| {
+                    assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
+                    (point.count, point.sum.unwrap())
+                })
+                .collect()
         }
         Data::ExponentialHistogram(histogram) => {
-            let point = histogram.data_points.iter().find(|point| is_wanted(&point.attributes))?;
-            let counts = point.positive.iter().flat_map(|buckets| &buckets.bucket_counts);
-            assert_eq!(counts.sum::<u64>() + point.zero_count, point.count);
-            (point.count, point.sum)
+            let points = histogram.data_points.iter().filter(|point| is_wanted(&point.attributes));
+            points
+                .map(|point| {
+                    let counts = point.positive.iter().flat_map(|buckets| &buckets.bucket_counts);
+                    assert_eq!(counts.sum::<u64>() + point.zero_count, point.count);
+                    (point.count, point.sum.unwrap())
+                })
+                .collect()
         }
         other => panic!("{name}: {other:?}"),
     };
-    Some((count, sum?))
+    of_points.into_iter().reduce(|(count, sum), (more, longer)| (count + more, sum + longer))
 }
