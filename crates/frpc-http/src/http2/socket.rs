@@ -14,13 +14,15 @@ use tokio::io::AsyncWrite;
 
 /// Passes the input buffer of this thread to a function, with the rest of its chunk for short data.
 pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8], &mut ReceivedChunk) -> T) -> T {
-    let mut scratch = SCRATCH.take().unwrap_or_else(|| {
-        Box::new(Scratch { buffer: vec![0; SCRATCH_LEN].into_boxed_slice(), chunk: ReceivedChunk::default() })
-    });
-    let read = read(&mut scratch.buffer, &mut scratch.chunk);
-    // `LocalKey::set` takes 13 instructions more, for a value that may not exist yet.
-    SCRATCH.with(|spare| spare.set(Some(scratch)));
-    read
+    // One access: each checks whether the thread still has the value.
+    SCRATCH.with(|spare| {
+        let mut scratch = spare.take().unwrap_or_else(|| {
+            Box::new(Scratch { buffer: vec![0; SCRATCH_LEN].into_boxed_slice(), chunk: ReceivedChunk::default() })
+        });
+        let read = read(&mut scratch.buffer, &mut scratch.chunk);
+        spare.set(Some(scratch));
+        read
+    })
 }
 
 /// The buffers of a thread.
