@@ -2,13 +2,13 @@
 
 use std::io;
 
-use frpc::{Address, ConnectError, ConnectSettings};
+use frpc::{Address, ConnectError, ConnectSettings, client::StreamConnector};
 
 #[cfg(feature = "tls")]
 use super::tls::AlpnConnector;
 use super::{
     connection::HttpConnection,
-    settings::{BoxConnector, BoxIo, Client, ClientSettings, HttpVersion},
+    settings::{BoxIo, Client, ClientSettings, HttpVersion},
     target::{RpcProtocol, ServerUrl},
 };
 
@@ -17,7 +17,7 @@ pub(super) struct HttpDialer {
     pub(super) url: String,
     pub(super) target: ServerUrl,
     pub(super) settings: ClientSettings,
-    connector: Option<BoxConnector>,
+    connector: StreamConnector,
     pub(super) connect: ConnectSettings,
     /// The HTTP version to use. gRPC always uses HTTP/2.
     version: HttpVersion,
@@ -66,10 +66,7 @@ impl HttpDialer {
     }
 
     async fn attempt(&self) -> io::Result<HttpConnection> {
-        let io = match &self.connector {
-            Some(connect) => connect().await?,
-            None => Box::new(self.connect.sockets.connect((&*self.target.host, self.target.port)).await?),
-        };
+        let io = self.connector.connect((&*self.target.host, self.target.port), &self.connect.sockets).await?;
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
             let len_max = self.message_len_max();

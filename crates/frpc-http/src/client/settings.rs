@@ -1,15 +1,13 @@
 //! Client settings.
 
 use std::{
-    fmt,
     future::ready,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use frpc::{ByteStream, InvalidSetting, codec::Format};
-use futures_util::future::BoxFuture;
+use frpc::{ByteStream, InvalidSetting, client::StreamConnector, codec::Format};
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -65,10 +63,10 @@ pub enum HttpVersion {
 /// Timeouts, retries and dropped calls work as described for [`Channel`](frpc::Channel). A call was certainly not
 /// executed, and is retried, if it never reached a connection, if none of its bytes were written, or if HTTP/2 reports
 /// it as not processed (`REFUSED_STREAM`, or a `GOAWAY` that covers only earlier streams).
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Client {
     pub(super) settings: ClientSettings,
-    pub(super) connector: Option<BoxConnector>,
+    pub(super) connector: StreamConnector,
 }
 
 /// Settings of a [`Client`].
@@ -186,9 +184,6 @@ impl ClientSettings {
 /// A byte stream to a server.
 pub(super) type BoxIo = Box<dyn ByteStream>;
 
-/// Opens byte streams to a server.
-pub(super) type BoxConnector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BoxIo>> + Send + Sync>;
-
 impl Client {
     /// Creates a client with default settings.
     pub fn new() -> Self {
@@ -218,17 +213,8 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connector<F, Fut, T>(self, connect: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = io::Result<T>> + Send + 'static,
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let connector: BoxConnector = Arc::new(move || {
-            let connecting = connect();
-            Box::pin(async move { Ok(Box::new(connecting.await?) as BoxIo) })
-        });
-        Self { connector: Some(connector), ..self }
+    pub fn connector(self, connect: impl Into<StreamConnector>) -> Self {
+        Self { connector: connect.into(), ..self }
     }
 
     /// Uses an open byte stream as the only connection, such as one [taken over](frpc::Channel::into_raw) from another
@@ -256,11 +242,5 @@ impl Client {
             let used = || io::Error::new(io::ErrorKind::Unsupported, "the only connection of this client has ended");
             ready(socket.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(used))
         })
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

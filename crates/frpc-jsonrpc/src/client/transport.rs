@@ -1,10 +1,9 @@
 //! The JSON-RPC transport of channels.
 
-use std::{fmt, io, sync::Arc};
+use std::sync::Arc;
 
-use frpc::{ByteStream, Caller, ConnectError, ConnectSettings, Connected, Transport};
+use frpc::{Caller, ConnectError, ConnectSettings, Connected, Transport, client::StreamConnector};
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "http")]
 use super::post::PostCaller;
@@ -41,12 +40,10 @@ use super::{bytes::JsonStream, caller::LinkCaller, link::JsonRpcLink};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Client {
-    connector: Option<ByteStreamConnector>,
+    connector: StreamConnector,
 }
-
-type ByteStreamConnector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>> + Send + Sync>;
 
 impl Client {
     /// Creates a transport with the settings of each channel.
@@ -71,17 +68,8 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connector<F, Fut, T>(self, connect: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = io::Result<T>> + Send + 'static,
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let connector: ByteStreamConnector = Arc::new(move || {
-            let connecting = connect();
-            Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn ByteStream>) })
-        });
-        Self { connector: Some(connector) }
+    pub fn connector(self, connect: impl Into<StreamConnector>) -> Self {
+        Self { connector: connect.into() }
     }
 
     /// Returns a function that opens TCP connections to `address`.
@@ -89,13 +77,8 @@ impl Client {
         Box::new(move || {
             let (client, address, url, settings) = (self.clone(), address.clone(), url.clone(), settings.clone());
             Box::pin(async move {
-                let attempt = async || match &client.connector {
-                    Some(connect) => connect().await,
-                    None => {
-                        let stream = settings.sockets.connect(address.trim_end_matches('/')).await?;
-                        Ok(Box::new(stream) as Box<dyn ByteStream>)
-                    }
-                };
+                let address = address.trim_end_matches('/');
+                let attempt = || client.connector.connect(address, &settings.sockets);
                 let stream = frpc::client::connect(&url, &settings, attempt).await?;
                 let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
                 Ok(JsonRpcLink::new(JsonStream::new(stream, message_len_max), settings.message_len_max))
@@ -107,11 +90,7 @@ impl Client {
     #[cfg(feature = "http")]
     fn websocket(self, url: String, settings: ConnectSettings) -> super::caller::DialFn {
         let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
-        let client = frpc_websocket::Client::new();
-        let client = match self.connector {
-            Some(connect) => client.connector(move || connect()),
-            None => client,
-        };
+        let client = frpc_websocket::Client::new().connector(self.connector);
         Box::new(move || {
             let (client, url, settings) = (client.clone(), url.clone(), settings.clone());
             Box::pin(async move {
@@ -124,16 +103,7 @@ impl Client {
     /// Returns the client for calls by POST.
     #[cfg(feature = "http")]
     fn http(self) -> frpc_http::Client {
-        match self.connector {
-            Some(connect) => frpc_http::Client::new().connector(move || connect()),
-            None => frpc_http::Client::new(),
-        }
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
+        frpc_http::Client::new().connector(self.connector)
     }
 }
 
@@ -192,7 +162,7 @@ impl Transport for Client {
                     let why = format!(
                         "address {url:?}: only jsonrpc+tcp:// is supported without the feature `http` of frisbee-rpc-jsonrpc"
                     );
-                    return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
+                    return Err(ConnectError::Address(std::io::Error::new(std::io::ErrorKind::Unsupported, why)));
                 }
             };
             Ok(Connected::Calls(caller))

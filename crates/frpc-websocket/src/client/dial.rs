@@ -44,16 +44,9 @@ async fn attempt(
     subprotocol: Option<&str>,
     settings: &ConnectSettings,
 ) -> io::Result<WebSocket> {
-    let io = match &client.connector {
-        Some(connect) => connect().await?,
-        None => tcp(target, settings).await?,
-    };
+    let io = client.connector.connect((&*target.host, target.port), &settings.sockets).await?;
     let io = if target.is_secure { secure(io, target, settings).await? } else { io };
     upgrade(io, client, target, &settings.authority(target.authority.as_str()), subprotocol).await
-}
-
-async fn tcp(target: &WebSocketUrl, settings: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
-    Ok(Box::new(settings.sockets.connect((&*target.host, target.port)).await?))
 }
 
 #[cfg(feature = "tls")]

@@ -1,11 +1,9 @@
 //! Settings of clients.
 
-use std::{fmt, future::Future, io, sync::Arc};
+use std::fmt;
 
-use frpc::ByteStream;
-use futures_util::future::BoxFuture;
+use frpc::client::StreamConnector;
 use http::{HeaderName, HeaderValue};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A client for WebSockets, and a [`Channel`](frpc::Channel) transport for the schemes `ws://` and, with the feature
 /// `tls`, `wss://`.
@@ -30,11 +28,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[derive(Clone, Default)]
 pub struct Client {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(super) connector: Option<ByteStreamConnector>,
+    pub(super) connector: StreamConnector,
 }
-
-pub(super) type ByteStreamConnector =
-    Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>> + Send + Sync>;
 
 impl Client {
     /// Creates a client without additional headers.
@@ -55,17 +50,8 @@ impl Client {
     /// Sets a custom function to open connections, for example through a proxy, over a Unix socket, or in memory.
     ///
     /// The URL still determines the `host` header, the path, and the use of TLS.
-    pub fn connector<F, Fut, T>(self, connect: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = io::Result<T>> + Send + 'static,
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let connector: ByteStreamConnector = Arc::new(move || {
-            let connecting = connect();
-            Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn ByteStream>) })
-        });
-        Self { connector: Some(connector), ..self }
+    pub fn connector(self, connect: impl Into<StreamConnector>) -> Self {
+        Self { connector: connect.into(), ..self }
     }
 }
 

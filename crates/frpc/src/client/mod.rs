@@ -6,6 +6,7 @@ mod dial;
 pub(crate) mod frames;
 mod reconnect;
 mod retry;
+mod stream;
 pub(crate) mod transport;
 
 pub(crate) use self::retry::{is_draining, needs_another_connection};
@@ -15,6 +16,7 @@ pub use self::{
     frames::{FrameMeter, FrameReport},
     reconnect::{ReconnectingTransport, Redial, RedialPauses, open},
     retry::CallAttempts,
+    stream::StreamConnector,
 };
 pub use crate::call::{
     arrival::note_arrival,
