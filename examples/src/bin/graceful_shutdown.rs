@@ -64,6 +64,7 @@ async fn start_next(address: &Address) -> Result<Server, ServeError> {
     }
 }
 
+// ANCHOR: signals
 /// Waits for a signal to terminate.
 #[cfg(unix)]
 async fn asked_to_stop() -> io::Result<()> {
@@ -75,6 +76,7 @@ async fn asked_to_stop() -> io::Result<()> {
         _ = terminated.recv() => Ok(()),
     }
 }
+// ANCHOR_END: signals
 
 /// Waits for a signal to terminate.
 #[cfg(not(unix))]
