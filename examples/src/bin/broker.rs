@@ -44,7 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     println!("the rate is {:?}", shop.request("vat.rate", "books").await?.payload);
 
-    // A slow subscriber with a window of a few messages, of which the latest are kept.
+    // ANCHOR: slow
+    // A slow subscriber with a window of a few messages. The broker keeps the latest ones.
     let mut prices = accounting.subscribe("prices.*").policy(Policy::DropOldest).window(500).await?;
     for cents in 0..100 {
         shop.publish("prices.book", format!("{cents}")).await?;
@@ -57,6 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ => {}
         }
     }
+    // ANCHOR_END: slow
     println!("{:#?}", broker.metrics());
     Ok(())
 }
