@@ -85,7 +85,9 @@ mod operating {
 
         let metrics = OtlpMetrics::start(OtlpSettings::from_env()?)?;
         // At the end, with the last counts:
-        metrics.shutdown().await?;
+        if let Err(error) = metrics.shutdown().await {
+            eprintln!("the last metrics are lost: {error}");
+        }
         // ANCHOR_END: otlp
         Ok(())
     }
@@ -101,9 +103,12 @@ mod operating {
         let spans = OtlpSpans::start(&OtlpSettings::from_env()?)?;
         let bridge = TraceBridge::new(SdkTracerProvider::builder().with_batch_exporter(spans));
         tracing::subscriber::set_global_default(tracing_subscriber::registry().with(bridge.layer()))?;
+        let server = Server::builder().layer(Trace::new());
         let channel = Channel::builder().layer(CurrentSpan).layer(Trace::for_channel());
+        // Serve and call. At the end, send the last spans:
+        bridge.provider().shutdown()?;
         // ANCHOR_END: bridge
-        drop(channel);
+        drop((server, channel));
         Ok(())
     }
 }
