@@ -75,8 +75,10 @@ enum CliCommand {
     Bench(Box<BenchCommand>),
     Replay(Box<ReplayCommand>),
     #[cfg(feature = "pubsub")]
+    #[command(alias = "publish")]
     Pub(Box<PublishCommand>),
     #[cfg(feature = "pubsub")]
+    #[command(alias = "subscribe")]
     Sub(Box<SubscribeCommand>),
     Top(Box<TopCommand>),
     Serve(ServeCommand),

@@ -42,7 +42,7 @@ fn messages_reach_the_subscribers_of_their_subjects() {
     let all = Subscriber::start(&[at, "orders.>", "--count", "3"]);
     let ran = frpc(&["pub", at, "orders.eu.created", "one for Ada", "--json"]);
     assert_eq!(ran.json(), [json!({ "subject": "orders.eu.created", "messages": 1, "subscriptions": 2 })]);
-    let ran = frpc(&["pub", at, "orders.eu", "twice", "-n", "2"]);
+    let ran = frpc(&["publish", at, "orders.eu", "twice", "-n", "2"]);
     assert_eq!((ran.code, &*ran.out), (0, "published 2 messages, the last to 1 subscription\n"), "{ran:?}");
     let first = json!({ "subject": "orders.eu.created", "text": "one for Ada" });
     assert_eq!(one.end(), (vec![first.clone()], 0));
