@@ -229,6 +229,9 @@ impl PreparedCall {
             Ok(schema) => Ok(Some(schema)),
             Err(ReflectionError::Unsupported(_) | ReflectionError::Plain) => Ok(None),
             Err(ReflectionError::Failed(failure)) => Err(failure),
+            Err(ReflectionError::Call(status)) if status.code() == frpc::Code::Unauthenticated => {
+                Err(call_failure(status, None).with_try("--no-schema, if only reflection needs the token"))
+            }
             Err(ReflectionError::Call(status)) => Err(call_failure(status, None)),
         }
     }

@@ -323,5 +323,6 @@ fn metadata_is_sent_with_reflection_as_well() {
     let ran = frpc(&["describe", &address, "Check", "-H", "authorization: Bearer secret"]);
     assert!(ran.out.contains("HealthCheckRequest"), "{ran:?}");
     let ran = frpc(&["call", &address, "Check"]);
-    assert_eq!(ran.err, "unauthenticated (16): the token is missing\ntry: -H 'authorization: Bearer TOKEN'\n");
+    let tries = "try: -H 'authorization: Bearer TOKEN'\ntry: --no-schema, if only reflection needs the token\n";
+    assert_eq!(ran.err, format!("unauthenticated (16): the token is missing\n{tries}"));
 }
