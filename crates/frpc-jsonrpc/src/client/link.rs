@@ -1,7 +1,7 @@
 //! A client connection: its calls in flight, its subscriptions, and the task that moves its messages.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
     future::poll_fn,
     io, mem,
     pin::{Pin, pin},
@@ -116,6 +116,7 @@ struct NotificationSender {
 
 /// The receiving side of a subscription. Dropping it ends the subscription.
 struct NotificationReceiver {
+    /// Dropped before the entry, which then finds it closed.
     messages: mpsc::Receiver<Bytes>,
     /// The error after the last message, if any.
     end: Arc<OnceLock<Status>>,
@@ -333,8 +334,8 @@ impl SharedLink {
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
             (WaitingCall::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),
-            (WaitingCall::Many(sender), Ok(result)) => drop(sender.send(Ok(self.subscribed(result)))),
-            (WaitingCall::GivenUp { is_stream: true }, Ok(result)) => drop(self.subscribed(result)),
+            (WaitingCall::Many(sender), Ok(result)) => drop(sender.send(Ok(self.subscribed(result)?))),
+            (WaitingCall::GivenUp { is_stream: true }, Ok(result)) => drop(self.subscribed(result)?),
             (WaitingCall::GivenUp { is_stream: false }, Ok(_)) => {}
         }
         Ok(())
@@ -351,12 +352,16 @@ impl SharedLink {
         Some(waiting)
     }
 
-    fn subscribed(self: &Arc<Self>, id: &str) -> Streaming<Bytes> {
+    fn subscribed(self: &Arc<Self>, id: &str) -> Result<Streaming<Bytes>, LinkFailure> {
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
         let end = Arc::<OnceLock<Status>>::default();
-        self.state().subscriptions.insert(id.to_owned(), NotificationSender { messages: sender, end: end.clone() });
+        match self.state().subscriptions.entry(id.to_owned()) {
+            Entry::Vacant(entry) => drop(entry.insert(NotificationSender { messages: sender, end: end.clone() })),
+            // The messages of both would be mixed up.
+            Entry::Occupied(_) => return Err(broken(&format_args!("two streams have the subscription {}", shown(id)))),
+        }
         let entry = RegistrationGuard { shared: self.clone(), of: RegistrationKey::Subscription(id.to_owned()) };
-        Streaming::new(NotificationReceiver { messages, end, _entry: entry })
+        Ok(Streaming::new(NotificationReceiver { messages, end, _entry: entry }))
     }
 
     /// Passes a notification to its subscription.
@@ -463,7 +468,9 @@ impl Drop for RegistrationGuard {
         match &self.of {
             RegistrationKey::Call(id) => state.give_up(*id),
             RegistrationKey::Subscription(id) => {
-                if state.subscriptions.remove(id).is_some() {
+                // After its end, the server may have given the id to another stream. Only this receiver is closed.
+                if state.subscriptions.get(id).is_some_and(|subscription| subscription.messages.is_closed()) {
+                    state.subscriptions.remove(id);
                     // It needs no permit: there is at most one per subscription.
                     state.outgoing.push_back(unsubscribe(id));
                     drop(state);

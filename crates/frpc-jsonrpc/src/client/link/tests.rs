@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use frpc::{Code, Method};
+use futures_util::StreamExt;
 use support::{SECOND, in_virtual_time, settle};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 
@@ -105,6 +106,50 @@ fn a_subscription_abandoned_before_its_answer_is_ended() {
         assert!(said.contains("rpc.unsubscribe") && said.contains("\"7\""), "{said}");
         assert!(link.0.state().waiting.is_empty() && link.0.state().subscriptions.is_empty());
         assert_eq!(link.0.state().given_up, 0);
+    });
+}
+
+/// Subscribes, and answers with this id of a subscription.
+async fn subscribe(
+    link: &JsonRpcLink,
+    server: &mut BufReader<DuplexStream>,
+    id: &str,
+) -> Result<Streaming<Bytes>, Status> {
+    let answering = async {
+        let request = line(server).await;
+        let (_, call) = request.trim_end().trim_end_matches('}').rsplit_once(':').unwrap();
+        let answer = format!("{{\"jsonrpc\":\"2.0\",\"result\":{id},\"id\":{call}}}");
+        server.write_all(answer.as_bytes()).await.unwrap();
+    };
+    tokio::join!(link.subscribe(&WATCH, b"{}", Deadline::after(SECOND)), answering).0
+}
+
+#[test]
+fn an_ended_stream_leaves_its_subscription_to_the_next_one() {
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        let first = subscribe(&link, &mut server, "7").await.unwrap();
+        server.write_all(br#"{"method":"x","params":{"subscription":7,"end":true}}"#).await.unwrap();
+        let mut second = subscribe(&link, &mut server, "7").await.unwrap();
+        drop(first);
+        server.write_all(br#"{"method":"x","params":{"subscription":7,"result":[1]}}"#).await.unwrap();
+        assert_eq!(&*second.next().await.unwrap().unwrap(), b"[1]");
+    });
+}
+
+#[test]
+fn a_subscription_given_to_two_streams_ends_both() {
+    in_virtual_time(async {
+        for is_given_up in [false, true] {
+            let (link, mut server) = link(1 << 16);
+            let mut first = subscribe(&link, &mut server, "7").await.unwrap();
+            if is_given_up {
+                link.subscribe(&WATCH, b"{}", Deadline::after(SECOND)).await.unwrap_err();
+            }
+            assert!(subscribe(&link, &mut server, "7").await.is_err());
+            assert_eq!(first.next().await.unwrap().unwrap_err().code(), Code::Internal);
+            assert!(link.is_over());
+        }
     });
 }
 
