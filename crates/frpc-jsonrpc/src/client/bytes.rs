@@ -51,7 +51,8 @@ impl<S> JsonStream<S> {
             return Ok(Some(self.input.split_to(len).freeze()));
         }
         if self.input.len() > self.message_len_max {
-            return invalid(format!("a message of the server exceeds the limit of {} bytes", self.message_len_max));
+            let why = format!("a message of the server exceeds the limit of {} bytes", self.message_len_max);
+            return Err(io::Error::other(why));
         }
         Ok(None)
     }

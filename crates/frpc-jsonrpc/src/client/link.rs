@@ -554,7 +554,8 @@ async fn drive(task: LinkTask, mut conduit: impl MessageSocket) {
         Err(LinkFailure::Refused(status)) => shared.end_refused(status),
         Err(LinkFailure::Io(error)) => {
             debug!(%error, "connection to a JSON-RPC server lost");
-            let is_foreign = error.kind() == io::ErrorKind::InvalidData;
+            // A server that has sent a message does speak JSON-RPC.
+            let is_foreign = error.kind() == io::ErrorKind::InvalidData && shared.state().heard == 0;
             let reason = CloseReason::Io(Arc::new(error));
             let lost =
                 |may_have_executed| CallError::ConnectionLost { reason: reason.clone(), may_have_executed }.into();

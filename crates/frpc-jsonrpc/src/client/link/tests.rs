@@ -154,6 +154,18 @@ fn a_subscription_given_to_two_streams_ends_both() {
 }
 
 #[test]
+fn only_a_server_that_never_spoke_json_rpc_fails_the_next_call() {
+    in_virtual_time(async {
+        for (said, is_foreign) in [("<html>", true), ("{} <html>", false)] {
+            let (link, mut server) = link(1 << 16);
+            server.write_all(said.as_bytes()).await.unwrap();
+            link.ended().await;
+            assert_eq!(link.take_mismatch().is_some(), is_foreign, "{said}");
+        }
+    });
+}
+
+#[test]
 fn queued_requests_are_bounded_and_reported_as_unsent() {
     in_virtual_time(async {
         let (link, server) = link(1000);
