@@ -4,7 +4,7 @@ use frpc::{CallError, Code, Request};
 use frpc_http::{Client, ClientSettings};
 use support::{
     SECOND,
-    calls::{TestClient, ask, asking, words},
+    calls::{TestClient, ask, asking, may_have_executed, words},
     http2::{
         ACK, COMPRESSION_ERROR, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR,
         FRAME_SIZE_ERROR, GOAWAY, HEADERS, PING, PRIORITY, PROTOCOL_ERROR, PUSH_PROMISE, SETTINGS, WINDOW_UPDATE,
@@ -81,6 +81,23 @@ fn floods_and_violations_end_the_connection_and_its_call() {
             other.answer(1, "next").await;
             assert_eq!(next.await.unwrap().unwrap(), "next");
         }
+    });
+}
+
+#[test]
+fn a_call_sent_with_the_end_of_its_connection_is_not_made_again() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
+        let first = asking(&client, "a");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        // The connection opens the second call and reads an invalid frame in the same turn.
+        let second = asking(&client, "b");
+        peer.write(DATA, 0, 9, b"x").await;
+        assert_eq!(peer.heard().await, Heard::Request { stream: 3 });
+        for call in [first, second] {
+            assert!(may_have_executed(&call.await.unwrap().unwrap_err()));
+        }
+        assert_eq!(network.attempts(), 1);
     });
 }
 

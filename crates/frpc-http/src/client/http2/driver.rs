@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use frpc_http2::{Connection, ConnectionError, ErrorCode, Event, FrameCounters, OpenError, Settings, StreamId};
+use frpc_http2::{Connection, ErrorCode, Event, FrameCounters, OpenError, Settings, StreamId};
 use http::uri::Authority;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
@@ -153,6 +153,8 @@ struct ClientConnection<S> {
     is_busy: bool,
     /// `true` once the socket had nothing more in this turn. It wakes the task then.
     is_drained: bool,
+    /// `true` once the server did not answer a PING in time.
+    is_silent: bool,
     /// Lists reused for the entries of `wakes`.
     woken: Vec<usize>,
     released: Vec<(StreamId, usize)>,
@@ -184,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             has_yielded: false,
             is_busy: false,
             is_drained: false,
+            is_silent: false,
             woken: Vec::new(),
             released: Vec::new(),
             commands: Vec::new(),
@@ -198,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             (Err(error), None) if error.kind() != io::ErrorKind::UnexpectedEof => error.to_string(),
             _ => "closed by the peer".to_owned(),
         };
-        self.end(&Http2Failure::Lost(text.as_str().into()));
+        self.end(&if self.is_silent { Http2Failure::Silent } else { Http2Failure::Lost(text.as_str().into()) });
         // The server may be gone already, or read nothing.
         let _ = timeout(SHUTDOWN_MAX, self.socket.shutdown()).await;
         text
@@ -401,10 +404,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                         None => break,
                     }
                 }
-                // The connection is done once its output is written.
-                Err(error) => {
+                // The connection is done once its output is written. Its calls end afterwards: a request in the output
+                // that is not yet written may still reach the server.
+                Err(_) => {
                     input = &[];
-                    self.fail(error, false);
                     break;
                 }
             }
@@ -445,12 +448,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
         }
     }
 
-    /// Ends all calls after the connection has failed.
-    fn fail(&mut self, error: ConnectionError, is_silent: bool) {
-        let failure = if is_silent { Http2Failure::Silent } else { Http2Failure::Lost(error.to_string().into()) };
-        self.end(&failure);
-    }
-
     fn poll_alarm(&mut self, cx: &mut Context<'_>) {
         loop {
             let due = self.core.poll_timeout().map(Instant::from_std);
@@ -462,8 +459,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             // Later than the start of this turn, when the timer was perhaps not yet due. All other timeouts are off.
             let now = Instant::now();
             self.calls.expire(now, self.waiting.iter());
-            if let Err(error) = self.core.handle_timeout(now.into_std()) {
-                self.fail(error, true);
+            if self.core.handle_timeout(now.into_std()).is_err() {
+                self.is_silent = true;
                 return;
             }
         }
