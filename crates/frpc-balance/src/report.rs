@@ -97,15 +97,16 @@ fn millis(now: Duration) -> u64 {
 /// Returns whole numbers in proportion to the weights. A weight of `None` counts as the mean of the known ones, and without
 /// two known weights all are equal.
 pub(crate) fn proportions(weights: &[Option<f32>]) -> Vec<u64> {
-    let known: Vec<f32> = weights.iter().copied().flatten().collect();
-    let most = known.iter().copied().fold(0.0, f32::max);
+    // As `f64`, the sum of the highest weights is finite.
+    let known: Vec<f64> = weights.iter().copied().flatten().map(f64::from).collect();
+    let most = known.iter().copied().fold(0.0, f64::max);
     if known.len() < 2 || most <= 0.0 {
         return vec![1; weights.len()];
     }
-    let mean = known.iter().sum::<f32>() / known.len() as f32;
+    let mean = known.iter().sum::<f64>() / known.len() as f64;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to SCALE")]
-    let scaled = |weight: f32| (f64::from(weight) / f64::from(most) * SCALE).max(1.0) as u64;
-    weights.iter().map(|weight| scaled(weight.unwrap_or(mean))).collect()
+    let scaled = |weight: f64| (weight / most * SCALE).max(1.0) as u64;
+    weights.iter().map(|weight| scaled(weight.map_or(mean, f64::from))).collect()
 }
 
 /// The number for the highest weight.
@@ -171,5 +172,6 @@ mod tests {
         assert_eq!(proportions(&[Some(100.0), None]), [1, 1], "one weight has nothing to compare with");
         assert_eq!(proportions(&[]), [0; 0]);
         assert_eq!(proportions(&[Some(1e-9), Some(1e9)]), [1, 65_535], "each server gets some calls");
+        assert_eq!(proportions(&[Some(f32::MAX), Some(f32::MAX), None]), [65_535; 3]);
     }
 }
