@@ -181,7 +181,7 @@ pub enum ReconnectState {
     /// There is a connection. This handle does not keep it open.
     Connected(Connection),
     /// There will be no further connection. It was [closed](Reconnecting::close), or the first attempt failed with
-    /// this final error.
+    /// this final error, or the runtime of [`start`](ReconnectingClient::start) has shut down.
     Ended(Option<Arc<ConnectError>>),
 }
 
@@ -264,8 +264,7 @@ impl Reconnecting {
         match states.wait_for(is_news).await.as_deref() {
             Ok(ReconnectState::Connected(connection)) => Ok(connection.clone()),
             Ok(ReconnectState::Ended(error)) => Err(NotSent::Ended(error.clone())),
-            // The runtime of the connecting task has ended.
-            Ok(ReconnectState::Connecting(_)) | Err(_) => Err(NotSent::Ended(None)),
+            Ok(ReconnectState::Connecting(_)) | Err(_) => unreachable!("the last state is Ended"),
         }
     }
 
@@ -467,6 +466,16 @@ impl<R: Router> ReconnectTask<R> {
                 Err(io::Error::new(io::ErrorKind::TimedOut, format!("not set up within {limit:?} (setup_timeout)")))
             }
             Either::Right((reason, _)) => Err(io::Error::other(reason)),
+        }
+    }
+}
+
+impl<R> Drop for ReconnectTask<R> {
+    fn drop(&mut self) {
+        if !matches!(&*self.states.borrow(), ReconnectState::Ended(_)) {
+            let source = io::Error::other("the runtime of the connection shut down");
+            let error = ConnectError::of_setup(&self.target.address, 0, source);
+            self.states.send_replace(ReconnectState::Ended(Some(Arc::new(error))));
         }
     }
 }

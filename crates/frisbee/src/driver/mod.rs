@@ -60,22 +60,27 @@ pub(crate) struct BufferedStream {
 
 /// Runs a connection from its first byte to the end of its last handler.
 // `begun` is boxed because a future keeps the space of its arguments even after moving out of them.
-pub(crate) async fn drive<R: Router>(
+pub(crate) fn drive<R: Router>(
     begun: Box<BufferedStream>,
     connection: Connection,
     router: Arc<R>,
     scope: DriverScope,
-) {
-    debug!("connection opened");
-    let shared = connection.shared();
-    introduce(&scope.info, &mut shared.core().proto);
-    call_hook(&connection, || router.event(&connection, Event::Opened));
-    let ending = CloseNotifier { connection: &connection, router: &*router, is_told: false };
-    let handlers = Handlers::new(&scope, &connection, &router, |packet| router.route(packet, &connection));
-    let mut driver = Driver::new(begun, shared, handlers);
-    let reason = poll_fn(|cx| driver.poll(cx)).await;
-    // Boxed, so that only ending connections use memory for this future.
-    Box::pin(end(ending, driver, reason, &scope.kill)).await;
+) -> impl Future<Output = ()> + Send {
+    // Before the first poll: a runtime that shuts down drops tasks that it has never polled.
+    let driven = DrivenConnection(connection);
+    async move {
+        debug!("connection opened");
+        let connection = &driven.0;
+        let shared = connection.shared();
+        introduce(&scope.info, &mut shared.core().proto);
+        call_hook(connection, || router.event(connection, Event::Opened));
+        let ending = CloseNotifier { connection, router: &*router, is_told: false };
+        let handlers = Handlers::new(&scope, connection, &router, |packet| router.route(packet, connection));
+        let mut driver = Driver::new(begun, shared, handlers);
+        let reason = poll_fn(|cx| driver.poll(cx)).await;
+        // Boxed, so that only ending connections use memory for this future.
+        Box::pin(end(ending, driver, reason, &scope.kill)).await;
+    }
 }
 
 /// Announces the router's facts to the peer.
@@ -117,6 +122,20 @@ async fn end<R: Router, P: InPlaceRoute>(
     shared.core().handlers = 0;
 }
 
+/// A connection that ends with its driver.
+struct DrivenConnection(Connection);
+
+impl Drop for DrivenConnection {
+    fn drop(&mut self) {
+        let shared = self.0.shared();
+        if shared.core().ended.is_none() {
+            let reason = runtime_ended();
+            shared.fail(reason.clone());
+            shared.end(reason);
+        }
+    }
+}
+
 /// Announces the end of a connection, also if the driver is dropped because its runtime shuts down.
 struct CloseNotifier<'a, R: Router> {
     connection: &'a Connection,
@@ -136,12 +155,15 @@ impl<R: Router> CloseNotifier<'_, R> {
 impl<R: Router> Drop for CloseNotifier<'_, R> {
     fn drop(&mut self) {
         if !self.is_told {
-            let error = io::Error::other("the runtime that served the connection shut down");
-            let reason = CloseReason::Io(Arc::new(error));
+            let reason = runtime_ended();
             self.connection.shared().fail(reason.clone());
             self.notify_closed(reason);
         }
     }
+}
+
+fn runtime_ended() -> CloseReason {
+    CloseReason::Io(Arc::new(io::Error::other("the runtime that served the connection shut down")))
 }
 
 fn call_hook(connection: &Connection, hook: impl FnOnce()) {

@@ -6,6 +6,7 @@ use frisbee::{
 use support::{MILLI, Peer, SECOND, assert_elapsed, frames::stream_frame, in_virtual_time, settle};
 use tokio::{
     io::BufStream,
+    runtime::{Builder, Runtime},
     sync::mpsc,
     time::{Instant, sleep, timeout},
 };
@@ -14,6 +15,31 @@ use crate::scripts::{
     Script, client, describe, dispatches, limited, only_connection, packet, packet_frame, peer_of, peer_of_client,
     peer_of_client_with_buffer, peer_with_buffer, quiet, server, zeros,
 };
+
+// Runtimes
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+#[test]
+fn connections_end_with_their_runtime() {
+    for turns in [0, 1] {
+        let home = runtime();
+        // Without a turn, the runtime has never polled the driver.
+        let (connection, _peer) = home.block_on(async {
+            let connected = peer_of_client(&client(())).await;
+            for _ in 0..turns {
+                settle().await;
+            }
+            connected
+        });
+        drop(home);
+        let reason = runtime().block_on(async { timeout(SECOND, connection.closed()).await.unwrap() });
+        assert!(reason.to_string().contains("runtime"), "{reason}");
+        assert!(connection.try_send(packet(1, "late")).is_err());
+    }
+}
 
 // Drops
 

@@ -16,6 +16,7 @@ use frisbee::{
 use support::{EventLog, SECOND, in_virtual_time, settle};
 use tokio::{
     io::AsyncWriteExt,
+    runtime::Builder,
     time::{Instant, sleep, timeout},
 };
 
@@ -357,4 +358,28 @@ fn invalid_settings_return_an_error_immediately() {
         assert!(error.to_string().contains("timeout"), "{error}");
         assert!(extended().reconnecting().start("no address at all").is_err());
     });
+}
+
+#[test]
+fn links_end_with_their_runtime() {
+    let runtime = || Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    for is_connected in [true, false] {
+        let home = runtime();
+        let link = home.block_on(async {
+            let address = format!("mem:ended-{is_connected}");
+            let link = greeting(&address);
+            if is_connected {
+                let _server = listening("server", &EventLog::default(), &address).await;
+                link.connected().await.unwrap();
+            }
+            link
+        });
+        drop(home);
+        runtime().block_on(async {
+            for error in [link.connected().await.unwrap_err(), link.send(packet(1, "late")).await.unwrap_err()] {
+                assert!(matches!(&error, NotSent::Ended(Some(_))) && error.to_string().contains("runtime"), "{error}");
+            }
+            assert!(states_until(&link, "").await.last().unwrap().starts_with("ended"));
+        });
+    }
 }
