@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frisbee_pubsub::{Client, PublishError, RefusalCode, RequestError, SubscriptionEnd};
 use support::{MILLI, SECOND, assert_elapsed, calls::quiet, in_virtual_time, settle};
-use tokio::time::Instant;
+use tokio::{runtime::Builder, time::Instant};
 
 use crate::party::{Party, heard, serve};
 
@@ -219,5 +219,26 @@ fn acknowledged_messages_survive_server_restarts() {
             assert_eq!(subscriptions, Some(1));
             assert!(heard.binary_search(&number).is_ok(), "{number} was acknowledged");
         }
+    });
+}
+
+#[test]
+fn clients_end_with_their_runtime() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let home = runtime();
+    let (_party, client, mut subscription) = home.block_on(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        let subscription = client.subscribe("a").await.unwrap();
+        (party, client, subscription)
+    });
+    drop(home);
+    in_virtual_time(async move {
+        assert!(subscription.next().await.is_none());
+        assert!(matches!(subscription.end(), Some(SubscriptionEnd::Lost)), "{:?}", subscription.end());
+        let begun = Instant::now();
+        assert!(matches!(client.publish("a", "1").await, Err(PublishError::Closed)));
+        assert!(client.publish_acknowledged("a", "2").await.is_err() && client.request("a", "?").await.is_err());
+        assert_elapsed(begun, Duration::ZERO);
     });
 }

@@ -252,11 +252,11 @@ impl Backend for FrisbeeBackend {
     fn close(&self) -> BackendFuture<'_, ()> {
         Box::pin(async move {
             let connection = self.session.connection();
-            // Stop reconnecting first, or another connection would replace the closed one.
+            // Before the end of the link, which would end the session as lost.
+            self.session.close(SubscriptionEnd::Closed);
             if let ConnectionKeeper::Link(link) = &self.keeper {
                 link.close();
             }
-            self.session.close(SubscriptionEnd::Closed);
             if let (Ok(connection), ConnectionKeeper::Link(_) | ConnectionKeeper::Task { .. }) =
                 (connection, &self.keeper)
             {

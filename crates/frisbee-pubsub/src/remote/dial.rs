@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    Client,
+    Client, SubscriptionEnd,
     remote::{
         backend::{ConnectionKeeper, FrisbeeBackend},
         inbox::ClientRouter,
@@ -108,14 +108,14 @@ impl ClientBuilder {
     /// A dropped call leaves no connection.
     pub async fn connect(self, address: impl ToAddress) -> Result<Client, ConnectError> {
         let inbox = self.checked_inbox(ConnectionOwnership::Several)?;
-        let session = inbox.session.clone();
+        let keeper = SessionKeeper(inbox.session.clone());
         let link = self
             .frisbee
             .with_router(inbox.clone())
             .reconnecting()
             // Longer than the timeout in `welcomed`, which reports the better error.
             .setup_timeout(2 * WELCOME_MAX)
-            .on_connected(move |connection| welcomed(session.clone(), connection))
+            .on_connected(move |connection| welcomed(keeper.0.clone(), connection))
             .start(address)
             .map_err(|error| ConnectError::Connect(Arc::new(error)))?;
         connected(&link, self.connect_max).await?;
@@ -180,6 +180,15 @@ impl ClientRouter {
         let Self { session, wait_max, answer_max } = self.clone();
         let backend = FrisbeeBackend { session, wait_max, answer_max, keeper };
         Client::on(Arc::new(backend))
+    }
+}
+
+/// Ends a session with the task that connects, also if the runtime drops it.
+struct SessionKeeper(Arc<ClientSession>);
+
+impl Drop for SessionKeeper {
+    fn drop(&mut self) {
+        self.0.close(SubscriptionEnd::Lost);
     }
 }
 

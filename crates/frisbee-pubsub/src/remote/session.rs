@@ -238,6 +238,9 @@ impl ClientSession {
     /// Closes the session and ends all subscriptions with the given reason.
     pub(super) fn close(&self, end: SubscriptionEnd) {
         let mut link = lock(&self.link);
+        if matches!(link.state, LinkState::Closed) {
+            return;
+        }
         // The connection stays open for its owner, so end the subscriptions one by one.
         if self.connections == ConnectionOwnership::Foreign {
             let numbers: Vec<_> = link.subscriptions.values().filter_map(|entry| entry.number).collect();
