@@ -182,14 +182,25 @@ impl NatsLink {
             over: CancellationToken::new(),
             task: Mutex::default(),
         });
-        let task = tokio::spawn(drive(Arc::downgrade(&state), answers, to_publish));
+        let task = tokio::spawn(drive(DrivenLink(Arc::downgrade(&state)), answers, to_publish));
         *state.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(AbortOnDropHandle::new(task));
         Ok(Self(state))
     }
 }
 
+/// Ends the calls of a connection with its task, also if the runtime drops it.
+struct DrivenLink(Weak<LinkState>);
+
+impl Drop for DrivenLink {
+    fn drop(&mut self) {
+        if let Some(link) = self.0.upgrade() {
+            link.end();
+        }
+    }
+}
+
 /// Receives the answers of a connection, publishes the ends of dropped calls, and finds calls of dead servers.
-async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc::UnboundedReceiver<Notice>) {
+async fn drive(link: DrivenLink, mut answers: Subscriber, mut notices: mpsc::UnboundedReceiver<Notice>) {
     let mut keepalive = interval(KEEPALIVE);
     keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut probes = interval(PROBE_INTERVAL);
@@ -197,10 +208,10 @@ async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc
     loop {
         tokio::select! {
             message = answers.next() => {
-                let Some(link) = link.upgrade() else { return };
+                let Some(link) = link.0.upgrade() else { return };
                 let Some(message) = message else {
                     debug!("the connection to NATS has ended");
-                    return link.end();
+                    return;
                 };
                 link.receive(message);
                 while let Some(message) = next_of_batch(&mut answers) {
@@ -208,18 +219,18 @@ async fn drive(link: Weak<LinkState>, mut answers: Subscriber, mut notices: mpsc
                 }
             }
             Some(notice) = notices.recv() => {
-                let Some(link) = link.upgrade() else { return };
+                let Some(link) = link.0.upgrade() else { return };
                 link.publish_notice(notice).await;
             }
             _ = keepalive.tick() => {
-                let Some(link) = link.upgrade() else { return };
+                let Some(link) = link.0.upgrade() else { return };
                 let open: Vec<_> = link.calls().values().filter_map(OpenCall::stream).collect();
                 for stream in open {
                     stream.keep_alive().await;
                 }
             }
             _ = probes.tick() => {
-                let Some(link) = link.upgrade() else { return };
+                let Some(link) = link.0.upgrade() else { return };
                 link.probe().await;
             }
         }

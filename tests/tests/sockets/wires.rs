@@ -215,15 +215,20 @@ fn schemes_in_upper_case_reach_the_same_wires() {
 }
 
 #[test]
-fn lazy_channels_recover_from_the_end_of_their_runtime() {
+fn channels_recover_from_the_end_of_their_runtime() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let serving = runtime();
     let server = serving.block_on(serve(Engine::Tokio, InteropServer::new(Service)));
     let address = server.local_addr().socket_addr().unwrap();
-    for (scheme, path, _) in SCHEMES {
+    for ((scheme, path, _), is_lazy) in SCHEMES.into_iter().flat_map(|scheme| [(scheme, true), (scheme, false)]) {
         let target = format!("{scheme}://{address}{path}");
         let home = runtime();
-        let interop = home.block_on(async { InteropClient::new(every_transport().connect_lazy(target).unwrap()) });
+        let interop = home.block_on(async {
+            InteropClient::new(match is_lazy {
+                true => every_transport().connect_lazy(target).unwrap(),
+                false => every_transport().connect(target).await.unwrap(),
+            })
+        });
         let rich = Rich { title: scheme.to_owned(), ..Rich::default() };
         // The first one is where the channel began. Each call after that finds an ended runtime.
         for here in [home, runtime(), runtime()] {

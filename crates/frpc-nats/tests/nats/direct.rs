@@ -7,8 +7,9 @@ use support::{
     calls::{TestClient, TestServer, TestService, ask},
     in_real_time, until,
 };
+use tokio::runtime::Builder;
 
-use crate::common::cluster;
+use crate::common::{Setup, cluster};
 
 async fn serve(service: &TestService) -> Server {
     let server = Server::builder().add_service(TestServer::new(service.clone()));
@@ -107,4 +108,26 @@ fn a_channel_without_servers_fails_with_the_reason() {
         let why = connect(format!("nats+direct://{}/te.st", nats.addr)).await;
         assert!(why.contains("no name"), "{why}");
     });
+}
+
+#[test]
+fn channels_outlive_the_runtimes_of_their_connections() {
+    let Some(program) = NatsProgram::find() else { return };
+    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let serving = runtime();
+    let (setup, server, _announced) = serving.block_on(async {
+        let service = TestService::default();
+        let server = serve(&service).await;
+        let setup = Setup::start(program, server.endpoint()).await;
+        let announced = announce(&setup.nats, &server).await;
+        (setup, server, announced)
+    });
+    let home = runtime();
+    let (through, direct) = home.block_on(async { (setup.connect().await, connect(&setup.nats).await) });
+    for here in [home, runtime(), runtime()] {
+        for channel in [&through, &direct] {
+            assert_eq!(here.block_on(ask(&TestClient::new(channel.clone()), "hello")).unwrap(), "hello");
+        }
+    }
+    drop(server);
 }
