@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
 };
 
 use frpc::fleet::SharedCallLimit;
@@ -30,6 +30,8 @@ pub(crate) struct ClientState {
     wake: Mutex<Arc<Notify>>,
     pub(crate) tls: TlsConfigs,
     limits: Mutex<HashMap<String, Weak<SharedCallLimit>>>,
+    /// `true` while a task keeps the stream.
+    pub(crate) has_stream: AtomicBool,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -50,6 +52,7 @@ impl ClientState {
             wake: Mutex::default(),
             tls: TlsConfigs::default(),
             limits: Mutex::default(),
+            has_stream: AtomicBool::new(false),
             task: Mutex::default(),
         }
     }

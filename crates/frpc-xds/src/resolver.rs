@@ -25,7 +25,7 @@ use crate::{
 /// | `xds+tcp:///orders` | frisbee, with TLS if the cluster has it |
 ///
 /// All channels share one stream to the control plane. It is opened with the first channel, on the runtime of this channel,
-/// and closed after the last clone and the last channel are gone. While the control plane is gone, channels use its last
+/// and closed after the last clone and the last channel are gone. If this runtime ends, another channel opens it again. While the control plane is gone, channels use its last
 /// resources.
 #[derive(Clone, Debug)]
 pub struct XdsClient(Arc<ClientState>);
@@ -73,6 +73,7 @@ struct XdsResolver {
 
 /// The state of a stream of endpoints.
 struct Following {
+    client: Arc<ClientState>,
     assembly: Assembly,
     changes: watch::Receiver<u64>,
     /// The last error. It is reported once.
@@ -83,8 +84,8 @@ impl Resolve for XdsResolver {
     fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
         // The control plane sends changes unasked, so there is nothing to ask for after a failure.
         let assembly = Assembly::new(self.client.clone(), self.service.clone(), self.scheme.clone());
-        stream_to_plane::ensure(&self.client);
-        let following = Following { assembly, changes: self.client.changes(), error: None };
+        let (client, changes) = (self.client.clone(), self.client.changes());
+        let following = Following { client, assembly, changes, error: None };
         stream::unfold(following, async |mut following| Some((following.next().await?, following))).boxed()
     }
 }
@@ -94,6 +95,7 @@ impl Following {
         loop {
             // Before the look, so that a later change is noticed.
             self.changes.borrow_and_update();
+            stream_to_plane::ensure(&self.client);
             match self.assembly.update() {
                 Ok(None) => self.error = None,
                 Ok(Some(endpoints)) => {

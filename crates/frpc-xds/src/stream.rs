@@ -2,7 +2,8 @@
 
 use std::{
     future::pending,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
+    thread,
     time::Duration,
 };
 
@@ -29,16 +30,35 @@ use crate::{
     settings::XdsSettings,
 };
 
-/// Starts the stream of a client on the current runtime, unless it has one. One on a runtime that was shut down is replaced.
+/// Starts the stream of a client on the current runtime, unless it has one.
 pub(crate) fn ensure(client: &Arc<ClientState>) {
-    let mut task = client.task();
-    if task.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
-        *task = Some(AbortOnDropHandle::new(tokio::spawn(follow(Arc::downgrade(client)))));
+    if client.has_stream.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let following = follow(StreamNotifier(Arc::downgrade(client)));
+    // Not under the lock: a runtime that shuts down drops the future here.
+    let task = AbortOnDropHandle::new(tokio::spawn(following));
+    let earlier = client.task().replace(task);
+    drop(earlier);
+}
+
+/// Tells the channels of a client when its stream ends with its runtime. One of them starts it again.
+struct StreamNotifier(Weak<ClientState>);
+
+impl Drop for StreamNotifier {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.upgrade() {
+            client.lock().end_stream();
+            client.has_stream.store(false, Ordering::Relaxed);
+            // A panic would only happen again.
+            client.change(|_| !thread::panicking());
+        }
     }
 }
 
 /// Keeps a stream to a control plane until the client is dropped.
-async fn follow(client: Weak<ClientState>) {
+async fn follow(client: StreamNotifier) {
+    let client = &client.0;
     let (mut server, mut failures) = (0, 0);
     loop {
         let Some((plane, settings)) = client.upgrade().map(|client| {
@@ -50,7 +70,7 @@ async fn follow(client: Weak<ClientState>) {
             return;
         };
         let mut has_answered = false;
-        let outcome = follow_one(&client, &plane, &settings, &mut has_answered).await;
+        let outcome = follow_one(client, &plane, &settings, &mut has_answered).await;
         let Some(client) = client.upgrade() else { return };
         client.lock().end_stream();
         match outcome {
@@ -190,3 +210,79 @@ async fn connect(plane: &ControlPlane, settings: &XdsSettings) -> Result<Channel
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// The maximum time until the first answer: practically none.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(u32::MAX as u64);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use frpc::{
+        Response, Server,
+        fleet::{Refresh, ResolverFactory},
+        prost::Message,
+        prost_types::Any,
+    };
+    use frpc_http::Http;
+    use futures_util::StreamExt;
+    use support::SECOND;
+    use tokio::{runtime::Builder, time::timeout};
+
+    use super::*;
+    use crate::{
+        Bootstrap, XdsClient,
+        protos::{
+            envoy::service::discovery::v3::{
+                DiscoveryResponse,
+                aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
+            },
+            frpc::xds::v3::{ApiListener, Listener},
+        },
+        resources::ResourceKind,
+    };
+
+    /// A control plane whose streams differ in the fault of their listener.
+    #[derive(Default)]
+    struct Plane(AtomicUsize);
+
+    impl AggregatedDiscoveryService for Plane {
+        async fn stream_aggregated_resources(
+            &self,
+            _: Request<Streaming<DiscoveryRequest>>,
+        ) -> Result<Response<Streaming<DiscoveryResponse>>, Status> {
+            let type_url = format!("stream {}", self.0.fetch_add(1, Ordering::Relaxed));
+            let api_listener = Some(ApiListener { api_listener: Some(Any { type_url, value: Vec::new() }) });
+            let value = Listener { name: "orders".to_owned(), api_listener }.encode_to_vec();
+            let type_url = ResourceKind::Listener.type_url().to_owned();
+            let resources = vec![Any { type_url: type_url.clone(), value }];
+            let response = DiscoveryResponse { resources, type_url, ..DiscoveryResponse::default() };
+            let responses = stream::iter([Ok(response)]).chain(stream::pending());
+            Ok(Response::new(Streaming::new(responses)))
+        }
+    }
+
+    #[test]
+    fn a_channel_continues_the_stream_of_an_ended_runtime() {
+        let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let serving = runtime();
+        let plane = Server::builder().add_service(AggregatedDiscoveryServiceServer::new(Plane::default()));
+        let plane = serving.block_on(plane.wire(Http::new()).bind("tcp://127.0.0.1:0")).unwrap();
+        let bootstrap = format!(
+            r#"{{"xds_servers": [{{"server_uri": "{}", "channel_creds": [{{"type": "insecure"}}]}}]}}"#,
+            plane.local_addr().socket_addr().unwrap()
+        );
+        let client = XdsClient::new(Bootstrap::from_json(&bootstrap).unwrap(), XdsSettings::default());
+        let endpoints = || client.resolver("xds:///orders").unwrap().resolve(Refresh::default());
+        let (home, other, [mut first, mut second]) = (runtime(), runtime(), [endpoints(), endpoints()]);
+        let fault = async |found: &mut futures_util::stream::BoxStream<'static, _>| {
+            let found: Option<std::io::Result<frpc::fleet::Endpoints>> =
+                timeout(10 * SECOND, found.next()).await.unwrap();
+            found.unwrap().unwrap_err().to_string()
+        };
+        for (number, here, found) in [(0, &home, &mut first), (0, &other, &mut second)] {
+            let why = here.block_on(fault(found));
+            assert!(why.contains(&format!("stream {number}")), "{why}");
+        }
+        drop(home);
+        let why = other.block_on(fault(&mut second));
+        assert!(why.contains("stream 1"), "{why}");
+    }
+}
