@@ -399,9 +399,8 @@ impl Fleet {
         let why = format!("{}: the server reports that it does not serve", endpoint.address);
         info!(address = %endpoint.address, "an endpoint does not serve");
         let mut members = self.members();
-        if let Some(member) = members.find(endpoint) {
-            (member.ready, member.failures) = (None, self.connect_retry.attempts.max(1));
-        }
+        let Some(member) = members.find(endpoint) else { return };
+        (member.ready, member.failures) = (None, self.connect_retry.attempts.max(1));
         members.error = Some(Arc::new(ConnectError::Address(io::Error::new(io::ErrorKind::NotConnected, why))));
         self.publish(&members);
     }
@@ -412,11 +411,11 @@ impl Fleet {
             meter.connects().fail(error.is_tls());
         }
         let mut members = self.members();
-        if let Some(member) = members.find(endpoint) {
-            let is_final = !matches!(&error, ConnectError::Connect(error) if !error.is_final());
-            member.history.connects_failed += 1;
-            member.failures += if is_final { self.connect_retry.attempts.max(1) } else { 1 };
-        }
+        // The end of its runtime may have removed the endpoint. The calls that start the set again must not see this error.
+        let Some(member) = members.find(endpoint) else { return };
+        let is_final = !matches!(&error, ConnectError::Connect(error) if !error.is_final());
+        member.history.connects_failed += 1;
+        member.failures += if is_final { self.connect_retry.attempts.max(1) } else { 1 };
         members.error = Some(Arc::new(error));
         self.publish(&members);
         self.refresh.request();
@@ -669,3 +668,21 @@ impl FleetClusters {
 
 /// The time after which an old latency counts half as much for parallel attempts.
 const LATENCY_WINDOW: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_error_of_an_ended_runtime_does_not_keep_a_set_from_starting_again() {
+        let fleet = Fleet::new(FleetSettings::default(), ConnectRetry::default(), Refresh::default(), None);
+        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        fleet.stop(Box::new(move || started.send(()).unwrap()));
+        let endpoint = Endpoint::new("tcp://127.0.0.1:1").unwrap();
+        fleet.failed(&endpoint, ConnectError::Address(io::ErrorKind::Other.into()));
+        fleet.unhealthy(&endpoint);
+        let status = fleet.any_ready(Deadline::after(Duration::from_secs(1)), false, None).await.err().unwrap();
+        assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })), "{status}");
+        assert!(starts.try_recv().is_ok());
+    }
+}
