@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, io, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use frpc::ByteStream;
+use frpc::{ByteStream, shown};
 use http_body_util::{BodyExt, Empty};
 use hyper::{Request, StatusCode, Version, body::Incoming, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     config::ClusterConfig,
-    events::{EventLines, WatchEvent, invalid},
+    events::{EventLines, WatchEvent, invalid, parse},
     settings::ResolverSettings,
     slices::{ApiObject, SliceList},
 };
@@ -75,8 +75,7 @@ impl SliceApi {
         }
         let mut answer = self.get(&path).await?;
         let text = answer.read_all(self.answer_len_max, self.answer_max).await?;
-        let list = serde_json::from_slice(&text).map_err(|error| invalid(format!("the list is not valid: {error}")))?;
-        Ok(list)
+        Ok(parse("the list", &text)?)
     }
 
     /// Starts to watch for changes after a version.
@@ -158,19 +157,20 @@ impl Answer {
         Ok(None)
     }
 
-    /// Reads the whole content. Each part has to arrive in `silence_max`.
+    /// Reads the whole content. Each part has to arrive in `silence_max`, and all of them in six times as long.
     async fn read_all(&mut self, len_max: usize, silence_max: Duration) -> io::Result<BytesMut> {
         let mut all = BytesMut::new();
-        loop {
-            let part = timeout(silence_max, self.next_part()).await;
-            let Some(part) = part.map_err(|_| timed_out("the answer stopped in its middle".to_owned()))?? else {
-                return Ok(all);
-            };
-            if all.len() + part.len() > len_max {
-                return Err(invalid(format!("the answer is longer than {len_max} bytes")));
+        let late = |_| timed_out("the answer did not end in time".to_owned());
+        let reading = async {
+            while let Some(part) = timeout(silence_max, self.next_part()).await.map_err(late)?? {
+                if all.len() + part.len() > len_max {
+                    return Err(invalid(format!("the answer is longer than {len_max} bytes")));
+                }
+                all.extend_from_slice(&part);
             }
-            all.extend_from_slice(&part);
-        }
+            Ok(all)
+        };
+        timeout(silence_max.saturating_mul(CONTENT_TIMES_MAX), reading).await.map_err(late)?
     }
 }
 
@@ -226,7 +226,7 @@ impl ApiChange {
             "BOOKMARK" => Ok(Self::Bookmark(object)),
             "ERROR" if object.code == StatusCode::GONE.as_u16() => Err(ApiError::Gone),
             "ERROR" => Err(ApiError::Refused(refusal(object.code, &object.message))),
-            _ => Err(invalid(format!("the watch has an event of the unknown type {kind:?}")).into()),
+            _ => Err(invalid(format!("the watch has an event of the unknown type \"{}\"", shown(kind))).into()),
         }
     }
 }
@@ -241,8 +241,7 @@ fn refusal(code: u16, message: &str) -> io::Error {
         403 => "; the account needs the verbs list and watch for endpointslices in discovery.k8s.io",
         _ => "",
     };
-    let message: String = message.chars().take(MESSAGE_LEN_MAX).collect();
-    io::Error::new(kind, format!("the API server answered {code}: {message}{advice}"))
+    io::Error::new(kind, format!("the API server answered {code}: {}{advice}", shown(message)))
 }
 
 fn timed_out(why: String) -> io::Error {
@@ -265,5 +264,5 @@ const PAGE_LEN: usize = 50;
 const HEAD_LEN_MAX: usize = 64 * 1024;
 /// The maximum length of a Status that is read.
 const STATUS_LEN_MAX: usize = 64 * 1024;
-/// The maximum number of characters of the server in an error.
-const MESSAGE_LEN_MAX: usize = 500;
+/// The maximum time for the content of an answer, in units of the maximum time for its head.
+const CONTENT_TIMES_MAX: u32 = 6;

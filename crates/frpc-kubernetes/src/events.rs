@@ -3,7 +3,8 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use serde::Deserialize;
+use frpc::shown;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::slices::ApiObject;
 
@@ -50,22 +51,39 @@ impl EventLines {
             self.buffer.advance(1);
             self.searched = 0;
             if !line.trim_ascii().is_empty() {
-                let event = serde_json::from_slice(&line);
-                return event
-                    .map(Some)
-                    .map_err(|error| invalid(format!("an event of the watch is not valid: {error}")));
+                return parse("an event of the watch", &line).map(Some);
             }
         }
     }
+}
+
+/// Parses JSON. Errors of the parser quote it.
+pub(crate) fn parse<T: DeserializeOwned>(what: &str, json: &[u8]) -> io::Result<T> {
+    // An empty object takes two bytes of text, and many more in memory.
+    if json.iter().filter(|byte| **byte == b'{').count() > OBJECTS_MAX {
+        return Err(invalid(format!("{what} has more than {OBJECTS_MAX} objects")));
+    }
+    serde_json::from_slice(json).map_err(|error| invalid(format!("{what} is not valid: {}", shown(error.to_string()))))
 }
 
 pub(crate) fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
+/// The maximum number of JSON objects in a list or an event. An endpoint has about five.
+const OBJECTS_MAX: usize = 250_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_are_limited() {
+        let list = |len| format!("{{\"endpoints\":[{}]}}", vec!["{}"; len].join(","));
+        assert!(parse::<ApiObject>("it", list(OBJECTS_MAX - 1).as_bytes()).is_ok());
+        let error = parse::<ApiObject>("it", list(OBJECTS_MAX).as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("more than 250000 objects"), "{error}");
+    }
 
     #[test]
     fn events_are_split_at_lines_wherever_their_bytes_arrive() {

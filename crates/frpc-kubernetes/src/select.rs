@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use frpc::fleet::{Endpoint, Endpoints};
+use frpc::{
+    fleet::{Endpoint, Endpoints},
+    shown,
+};
 use tracing::debug;
 
 use crate::{
@@ -96,7 +99,7 @@ impl EndpointRules {
     fn unknown_port(&self, table: &SliceTable) -> io::Error {
         let ports = table.slices().flat_map(|slice| slice.ports.iter().flatten());
         let names: BTreeSet<_> = ports.filter_map(|port| port.name.as_deref()).take(PORTS_NAMED_MAX).collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let names = shown(names.into_iter().collect::<Vec<_>>().join(", "));
         let (service, wanted) = (&self.target.service, &self.target.port);
         let text = match wanted {
             TargetPort::Named(wanted) => format!("the Service {service} has no port {wanted:?}, but: {names}"),

@@ -23,7 +23,8 @@ pub struct ResolverSettings {
     pub slices_max: usize,
     /// The maximum length of one event of a watch, and of one page of a list. Default 16 MiB.
     pub answer_len_max: usize,
-    /// The maximum time to connect to the API server, and to wait for the head of an answer. Default 10 s.
+    /// The maximum time to connect to the API server, and to wait for the head of an answer. Default 10 s. The content of
+    /// an answer may take six times as long.
     pub answer_max: Duration,
     /// The pause after the first failure. Default 500 ms. It doubles with each further failure, up to 5 s.
     pub retry_pause: Duration,

@@ -11,6 +11,7 @@ use tracing::debug;
 
 use crate::{
     api::{ApiChange, ApiError, SliceApi, SliceWatch},
+    events::invalid,
     select::EndpointRules,
     settings::ResolverSettings,
     slices::{ApiObject, ObjectMetadata, SliceTable},
@@ -146,16 +147,16 @@ impl SliceWatcher {
             // A server ends a watch with a bookmark. Without one, it may not know the version, after its data was restored
             // from a copy, and would be silent for ever.
             self.version = None;
-            if lasted < ENDED_EARLY {
-                self.fail();
-            }
+        }
+        if lasted < ENDED_EARLY {
+            self.fail();
         }
     }
 
     async fn list(&mut self) -> Result<(), ApiError> {
         let mut table = SliceTable::default();
         let mut continuation = String::new();
-        loop {
+        for _ in 0..PAGES_MAX {
             let page = self.api.list(&continuation).await?;
             for slice in page.items.unwrap_or_default() {
                 // Only a slice with a name can be changed by later events.
@@ -169,11 +170,13 @@ impl SliceWatcher {
                 self.table = table;
                 return Ok(());
             }
-            if next == continuation {
-                return Err(ApiError::Failed(io::Error::other("the pages of the list repeat")));
+            if next.len() > CONTINUATION_LEN_MAX {
+                let why = format!("the continuation of the list is longer than {CONTINUATION_LEN_MAX} bytes");
+                return Err(invalid(why).into());
             }
             continuation = next;
         }
+        Err(invalid(format!("the list has more than {PAGES_MAX} pages")).into())
     }
 
     fn apply(&mut self, change: ApiChange) -> Result<(), ApiError> {
@@ -199,12 +202,16 @@ fn checked_version(version: String) -> io::Result<String> {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     match (1..=VERSION_LEN_MAX).contains(&version.len()) && version.bytes().all(is_valid) {
         true => Ok(version),
-        false => Err(io::Error::new(io::ErrorKind::InvalidData, "the version of the slices is not valid")),
+        false => Err(invalid("the version of the slices is not valid".to_owned())),
     }
 }
 
 /// The age of a watch after which a lost server of the channel starts another.
 const REFRESH_AFTER: Duration = Duration::from_secs(10);
-/// A watch without events that lasts less has failed.
+/// The next request follows a watch that lasts less after a pause.
 const ENDED_EARLY: Duration = Duration::from_secs(1);
 const VERSION_LEN_MAX: usize = 128;
+/// The maximum number of pages of a list.
+const PAGES_MAX: usize = 200;
+/// The maximum length of the text with which the server continues a list. It becomes part of a URL.
+const CONTINUATION_LEN_MAX: usize = 4 * 1024;

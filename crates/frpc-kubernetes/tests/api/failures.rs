@@ -3,7 +3,8 @@
 use frpc::fleet::Endpoints;
 use frpc_kubernetes::ResolverSettings;
 use serde_json::{Value, json};
-use support::in_real_time;
+use support::{MILLI, in_real_time};
+use tokio::time::{Instant, sleep};
 
 use crate::{Found, fake::FakeApi, hasty, pods, zone};
 
@@ -98,6 +99,8 @@ fn refusals_say_what_to_do() {
         let mut api = FakeApi::listen().await;
         let mut found = Found::by(&api.resolver(hasty()));
         for (status, body, why) in [
+            (500, "{\"message\":\"\\u001b[2J\"}", "answered 500: \\u{1b}[2J"),
+            (200, "{\"metadata\":\"\\u0007\"}", r#"string "\\u{7}", expected"#),
             (401, "{\"message\":\"Unauthorized\"}", "answered 401: Unauthorized; the token or the client certificate"),
             (403, "{\"message\":\"no\"}", "answered 403: no; the account needs the verbs list and watch"),
             (503, "<html>", "answered 503: "),
@@ -196,5 +199,57 @@ fn a_missing_port_is_an_error_until_it_appears() {
         };
         let (_watch, next) = tokio::join!(script, found.next());
         assert_eq!(next.unwrap(), at(0..1));
+    });
+}
+
+#[test]
+fn a_server_that_only_begins_is_asked_again_after_pauses() {
+    in_real_time(async {
+        let mut api = FakeApi::listen().await;
+        let pause = 20 * MILLI;
+        let mut found = Found::by(&api.resolver(ResolverSettings { retry_pause: pause, ..hasty() }));
+        let (first, ()) = tokio::join!(found.next(), api.list(list(5, &[slice("a", 4, 0..1)])));
+        assert_eq!(first.unwrap(), at(0..1));
+        let begun = Instant::now();
+        let script = async {
+            for _ in 0..5 {
+                let mut watch = api.watch("5").await;
+                watch.send(event("BOOKMARK", json!({"metadata": {"resourceVersion": "5"}}))).await;
+                watch.end().await;
+            }
+            let mut watch = api.watch("5").await;
+            watch.send(event("MODIFIED", slice("a", 7, 0..2))).await;
+            watch
+        };
+        let (_watch, ()) = tokio::join!(script, found.until(at(0..2)));
+        assert!(begun.elapsed() >= 5 * pause / 2, "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn lists_end() {
+    in_real_time(async {
+        let mut api = FakeApi::listen().await;
+        let mut found = Found::by(&api.resolver(hasty()));
+        let page = |next: &str| json!({"metadata": {"resourceVersion": "5", "continue": next}}).to_string();
+        let (error, ()) = tokio::join!(found.error(), async {
+            for number in 0..200 {
+                api.next().await.answer(200, page(&number.to_string())).await;
+            }
+        });
+        assert!(error.contains("more than 200 pages"), "{error}");
+        let (error, ()) = tokio::join!(found.error(), api.list(page(&"x".repeat(5000))));
+        assert!(error.contains("continuation of the list"), "{error}");
+        // Each part of this answer arrives in time.
+        let mut found = Found::by(&api.resolver(ResolverSettings { answer_max: 20 * MILLI, ..hasty() }));
+        let drip = async {
+            let mut asked = api.next().await;
+            asked.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            while asked.send("1\r\n \r\n").await {
+                sleep(MILLI).await;
+            }
+        };
+        let (error, ()) = tokio::join!(found.error(), drip);
+        assert!(error.contains("did not end in time"), "{error}");
     });
 }

@@ -87,6 +87,11 @@ impl FakeApi {
 }
 
 impl Asked {
+    /// Sends a part of the answer. Returns `false` after the client has closed the connection.
+    pub(crate) async fn send(&mut self, part: &str) -> bool {
+        self.socket.write_all(part.as_bytes()).await.is_ok()
+    }
+
     pub(crate) async fn answer(mut self, status: u16, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n", body.len());
