@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use frpc::shown;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -198,7 +199,7 @@ impl AdsState {
     pub(crate) fn respond(&mut self, response: DiscoveryResponse, now: Instant) -> bool {
         let Some(kind) = ResourceKind::of_url(&response.type_url) else {
             // Without a type there is nothing to refuse.
-            warn!(type_url = %response.type_url, "the control plane sent resources of an unknown type");
+            warn!(type_url = shown(&response.type_url), "the control plane sent resources of an unknown type");
             return false;
         };
         let ignores_removals = self.ignores_removals;
@@ -266,7 +267,7 @@ impl AdsState {
         state.refusal = faults.into_reason();
         match &state.refusal {
             None => {
-                debug!(?kind, version = %response.version_info, "accepted resources");
+                debug!(?kind, version = shown(&response.version_info), "accepted resources");
                 (state.version, state.refused_version) = (response.version_info, None);
             }
             // Some control planes send a refused version again without delay.
@@ -274,7 +275,7 @@ impl AdsState {
                 state.pause_until = Some(now + REFUSAL_PAUSE);
             }
             Some(reason) => {
-                warn!(?kind, version = %response.version_info, %reason, "refused resources");
+                warn!(?kind, version = shown(&response.version_info), reason, "refused resources");
                 state.refused_version = Some(response.version_info);
             }
         }

@@ -14,9 +14,9 @@ use crate::protos::frpc::xds::v3::{
 
 /// Converts a duration that must not be negative.
 pub(super) fn duration(name: &str, duration: Option<prost_types::Duration>) -> Result<Option<Duration>, String> {
-    duration
-        .map(|duration| Duration::try_from(duration).map_err(|_| format!("{name} is not a valid duration")))
-        .transpose()
+    let Some(duration) = duration else { return Ok(None) };
+    let valid = Duration::try_from(duration).ok().filter(|duration| duration.as_secs() <= SECONDS_MAX);
+    valid.map(Some).ok_or_else(|| format!("{name} is not a valid duration"))
 }
 
 /// Decodes a message in an `Any`, which must have this type.
@@ -62,3 +62,6 @@ pub(super) fn check_len<T>(field: &str, list: &[T], len_max: usize) -> Result<()
         _ => Ok(()),
     }
 }
+
+/// The maximum number of seconds of `google.protobuf.Duration`. The sum of the current time and a longer one may overflow.
+const SECONDS_MAX: u64 = 315_576_000_000;

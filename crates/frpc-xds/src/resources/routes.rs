@@ -6,7 +6,7 @@ use frpc::fleet::{CodeSet, RetryPolicy};
 
 use super::{
     fields::{check_len, duration, fraction, per_million},
-    text::{FullRegex, HeaderCondition},
+    text::{FullRegex, HeaderCondition, has_regex},
 };
 use crate::protos::frpc::xds::v3::{
     self as proto, hash_policy::PolicySpecifier, route::Action, route_action::ClusterSpecifier,
@@ -94,6 +94,13 @@ impl RouteTable {
         if routes > ROUTES_MAX {
             return Err(format!("there are {routes} routes, more than {ROUTES_MAX}"));
         }
+        // A short text may become a large program.
+        let conditions =
+            config.virtual_hosts.iter().flat_map(|host| &host.routes).filter_map(|route| route.r#match.as_ref());
+        let regexes = conditions.map(count_regexes).sum::<usize>();
+        if regexes > REGEXES_MAX {
+            return Err(format!("there are {regexes} regular expressions, more than {REGEXES_MAX}"));
+        }
         let mut known = HashSet::new();
         let hosts = config.virtual_hosts.into_iter().map(|host| read_host(host, &mut known));
         Ok(Self { hosts: hosts.collect::<Result<_, _>>()? })
@@ -145,6 +152,11 @@ fn read_host(host: proto::VirtualHost, known: &mut HashSet<String>) -> Result<Vi
     };
     let routes = host.routes.into_iter().enumerate().map(route).collect::<Result<Vec<_>, _>>()?;
     Ok(VirtualHost { domains, routes: routes.into_iter().flatten().collect() })
+}
+
+fn count_regexes(condition: &proto::RouteMatch) -> usize {
+    let of_path = matches!(condition.path_specifier, Some(PathSpecifier::SafeRegex(_)));
+    usize::from(of_path) + condition.headers.iter().filter(|matcher| has_regex(matcher)).count()
 }
 
 /// Reads a route. Returns `None` for one without any call.
@@ -264,6 +276,8 @@ fn read_retry(policy: &proto::RetryPolicy) -> Result<Option<RetryPolicy>, String
 const HOSTS_MAX: usize = 10_000;
 /// The maximum number of routes of a route configuration.
 const ROUTES_MAX: usize = 10_000;
+/// The maximum number of regular expressions of a route configuration.
+const REGEXES_MAX: usize = 500;
 /// The maximum number of domains of a virtual host.
 const DOMAINS_MAX: usize = 1_000;
 /// The maximum number of clusters of a route.

@@ -241,6 +241,39 @@ fn nested_policies_are_limited() {
 }
 
 #[test]
+fn regular_expressions_are_limited() {
+    let regex = |text: &str| proto::RegexMatcher { regex: text.to_owned() };
+    let read_all = |len, text: &str| {
+        let header = proto::HeaderMatcher {
+            name: "x".to_owned(),
+            header_match_specifier: Some(proto::header_matcher::HeaderMatchSpecifier::SafeRegexMatch(regex(text))),
+            ..Default::default()
+        };
+        let mut route = routed(route_match::PathSpecifier::SafeRegex(regex(text)), to_cluster("c"));
+        route.r#match.as_mut().unwrap().headers = vec![header];
+        read(ResourceKind::Routes, &table(&[(&["*"], vec![route; len])]))
+    };
+    assert!(read_all(250, "a").is_ok());
+    let long = "a".repeat(5_000);
+    for (len, text, why) in
+        [(251, "a", "502 regular expressions"), (1, &*long, "5000 bytes"), (1, "((\\w{99}){99}){99}", "not usable")]
+    {
+        let error = read_all(len, text).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn durations_are_limited() {
+    for seconds in [-1, 315_576_000_001, i64::MAX] {
+        let interval = Some(prost_types::Duration { seconds, nanos: 0 });
+        let outlier_detection = Some(proto::OutlierDetection { interval, ..Default::default() });
+        let error = read(ResourceKind::Cluster, &proto::Cluster { outlier_detection, ..cluster() }).unwrap_err();
+        assert!(error.contains("interval is not a valid duration"), "{error}");
+    }
+}
+
+#[test]
 fn the_best_domain_of_a_service_decides() {
     let all = |name: &str| vec![routed(route_match::PathSpecifier::Prefix(String::new()), to_cluster(name))];
     let config = table(&[

@@ -26,6 +26,9 @@ pub(crate) struct FullRegex(Regex);
 
 impl FullRegex {
     pub(crate) fn new(text: &str) -> Result<Self, String> {
+        if text.len() > REGEX_LEN_MAX {
+            return Err(format!("a regular expression has {} bytes, more than {REGEX_LEN_MAX}", text.len()));
+        }
         let regex = RegexBuilder::new(&format!("^(?:{text})$")).size_limit(REGEX_SIZE_MAX).build();
         regex.map(Self).map_err(|error| format!("the regular expression {text:?} is not usable: {error}"))
     }
@@ -129,5 +132,17 @@ impl HeaderCondition {
     }
 }
 
+/// Returns `true` if the condition has a regular expression.
+pub(super) fn has_regex(matcher: &proto::HeaderMatcher) -> bool {
+    use proto::header_matcher::HeaderMatchSpecifier as Specifier;
+    match &matcher.header_match_specifier {
+        Some(Specifier::SafeRegexMatch(_)) => true,
+        Some(Specifier::StringMatch(text)) => matches!(text.match_pattern, Some(MatchPattern::SafeRegex(_))),
+        _ => false,
+    }
+}
+
+/// The maximum length of the text of a regular expression.
+const REGEX_LEN_MAX: usize = 4 * 1024;
 /// The maximum size of a compiled regular expression.
 const REGEX_SIZE_MAX: usize = 256 * 1024;
