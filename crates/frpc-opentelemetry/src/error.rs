@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io};
 
-use frpc::{ConnectError, Status};
+use frpc::{ConnectError, Status, shown};
 
 /// The error for a setting of an exporter.
 #[derive(Debug)]
@@ -68,7 +68,9 @@ impl fmt::Display for ExportError {
         match self {
             Self::Timeout => f.write_str("the export did not finish within its timeout"),
             Self::Call(status) => write!(f, "the collector failed: {status}"),
-            Self::Rejected { count, message } => write!(f, "the collector rejected {count} items: {message}"),
+            Self::Rejected { count, message } => {
+                write!(f, "the collector rejected {count} items: {}", shown(message))
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frpc::{Channel, Metadata, Request, metrics::MetricsSnapshot};
+use frpc::{Channel, Metadata, Request, metrics::MetricsSnapshot, shown};
 use tokio::{
     sync::Mutex,
     task::JoinHandle,
@@ -191,7 +191,7 @@ impl MetricsExporter {
                 Err(ExportError::Rejected { count: partial.rejected_data_points, message: partial.error_message })
             }
             Some(partial) if !partial.error_message.is_empty() => {
-                warn!(message = partial.error_message, "the collector accepted all metrics with a warning");
+                warn!(message = shown(partial.error_message), "the collector accepted all metrics with a warning");
                 Ok(())
             }
             _ => Ok(()),

@@ -64,7 +64,7 @@ impl MetricsService for FakeCollector {
             Some(FakeAnswer::Status(status)) => return Err(status),
             Some(FakeAnswer::Gate(gate)) => gate.passed().await,
             Some(FakeAnswer::Rejected(rejected_data_points)) => {
-                let error_message = "too old".to_owned();
+                let error_message = "too old\u{7}".to_owned();
                 response.partial_success = Some(ExportMetricsPartialSuccess { rejected_data_points, error_message });
             }
         }

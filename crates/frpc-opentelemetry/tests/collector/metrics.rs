@@ -187,7 +187,7 @@ fn failures_have_types() {
         }
         collector.answer(FakeAnswer::Rejected(7));
         let error = metrics.flush().await.unwrap_err();
-        assert_eq!(error.to_string(), "the collector rejected 7 items: too old");
+        assert_eq!(error.to_string(), "the collector rejected 7 items: too old\\u{7}");
         metrics.shutdown().await.unwrap();
 
         for (settings, expected) in [
