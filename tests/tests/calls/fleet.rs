@@ -3,8 +3,8 @@
 use std::{io, time::Duration};
 
 use frpc::{
-    Address, CallError, CallSettings, Channel, Code, Config, ConnectError, ConnectRetry, Method, Request, Server,
-    ServerBuilder, Status,
+    Address, Answer, Call, CallError, CallSettings, Channel, Code, Config, ConnectError, ConnectRetry, Layer, Method,
+    Next, Request, Server, ServerBuilder, Status,
     fleet::{
         Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
         RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
@@ -823,6 +823,37 @@ fn a_call_with_failed_parallel_attempts_is_repeated() {
         servers[2].service.gate.open(1);
         servers[1].kill().await;
         assert_eq!(call.await.unwrap().unwrap(), "wait");
+    });
+}
+
+/// Asks callers to pause for a minute after each failure.
+struct Pushback;
+
+impl Layer for Pushback {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        next.run(call).await.map_err(|mut status| {
+            status.metadata_mut().insert("grpc-retry-pushback-ms", "60000").unwrap();
+            status
+        })
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_a_pause_cannot_hold_a_call_beyond_its_deadline() {
+    in_virtual_time(async {
+        let mut servers = replicas::<2>().await;
+        for server in &mut servers {
+            server.kill().await;
+            server.restart_with(Server::builder().layer(Pushback)).await;
+        }
+        for hedging in [None, Some(HedgingPolicy::default())] {
+            let retry = RetrySettings { hedging, ..RetrySettings::default() };
+            let client = connect(&servers, FleetSettings { retry, ..FleetSettings::default() }).await;
+            let start = Instant::now();
+            let status = ask_idempotent(&client, "fail 14 busy").await.unwrap_err();
+            assert!(start.elapsed() <= 31 * SECOND, "{:?}", start.elapsed());
+            assert_eq!((status.code(), status.message()), (Code::Unavailable, "busy"));
+        }
     });
 }
 

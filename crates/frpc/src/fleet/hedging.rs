@@ -61,7 +61,9 @@ impl FleetCall {
                     let is_last =
                         self.rules.retry.as_ref().is_some_and(|retry| self.attempts.made >= retry.attempts_max);
                     let pause = parallel.or_else(|| if is_last { None } else { self.pause_after(&status) });
-                    next = pause.map(|pause| Instant::now() + pause);
+                    // A server may ask for a pause of any length.
+                    let is_in_time = |at: &Instant| self.time.opening.at.is_none_or(|deadline| *at < deadline);
+                    next = pause.map(|pause| Instant::now() + pause).filter(is_in_time);
                     if next.is_none() && policy.is_fatal(code_number(&status)) {
                         return Err(status);
                     }
