@@ -5,7 +5,10 @@ use std::{
     future::poll_fn,
     io, mem,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -111,6 +114,8 @@ enum LinkFailure {
 
 struct NotificationSender {
     messages: mpsc::Sender<Bytes>,
+    /// The number of bytes of undelivered messages.
+    unread_len: Arc<AtomicUsize>,
     end: Arc<OnceLock<Status>>,
 }
 
@@ -118,6 +123,7 @@ struct NotificationSender {
 struct NotificationReceiver {
     /// Dropped before the entry, which then finds it closed.
     messages: mpsc::Receiver<Bytes>,
+    unread_len: Arc<AtomicUsize>,
     /// The error after the last message, if any.
     end: Arc<OnceLock<Status>>,
     _entry: RegistrationGuard,
@@ -324,7 +330,7 @@ impl SharedLink {
             (Some(id), _) => id,
             (None, None) => {
                 if let Some(params) = answer.params {
-                    self.notify(message, params);
+                    self.notify(params);
                 }
                 return Ok(());
             }
@@ -354,18 +360,19 @@ impl SharedLink {
 
     fn subscribed(self: &Arc<Self>, id: &str) -> Result<Streaming<Bytes>, LinkFailure> {
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
-        let end = Arc::<OnceLock<Status>>::default();
+        let (unread_len, end) = (Arc::<AtomicUsize>::default(), Arc::<OnceLock<Status>>::default());
+        let sender = NotificationSender { messages: sender, unread_len: unread_len.clone(), end: end.clone() };
         match self.state().subscriptions.entry(id.to_owned()) {
-            Entry::Vacant(entry) => drop(entry.insert(NotificationSender { messages: sender, end: end.clone() })),
+            Entry::Vacant(entry) => drop(entry.insert(sender)),
             // The messages of both would be mixed up.
             Entry::Occupied(_) => return Err(broken(&format_args!("two streams have the subscription {}", shown(id)))),
         }
         let entry = RegistrationGuard { shared: self.clone(), of: RegistrationKey::Subscription(id.to_owned()) };
-        Ok(Streaming::new(NotificationReceiver { messages, end, _entry: entry }))
+        Ok(Streaming::new(NotificationReceiver { messages, unread_len, end, _entry: entry }))
     }
 
     /// Passes a notification to its subscription.
-    fn notify(&self, message: &Bytes, params: &str) {
+    fn notify(&self, params: &str) {
         let (mut id, mut result, mut error, mut is_end) = (None, None, None, false);
         let read = members(params, |name, value| match name {
             "subscription" => id = Some(value),
@@ -379,13 +386,14 @@ impl SharedLink {
         let Some(subscription) = state.subscriptions.get(id) else { return };
         let failure = match (result, error) {
             (_, Some(error)) => Some(read_status(error)),
-            (Some(result), None) => match subscription.messages.try_send(message.slice_ref(result.as_bytes())) {
+            (Some(result), None) => match subscription.try_send(result) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(_)) => {
                     // This runs on the task of the connection, so it needs no wake-up.
                     state.outgoing.push_back(unsubscribe(id));
                     Some(Status::resource_exhausted(format!(
-                        "the reader of the stream is too slow: {MESSAGES_MAX} messages are waiting"
+                        "the reader of the stream is too slow: {MESSAGES_MAX} messages or {MESSAGES_LEN_MAX} bytes are \
+                         waiting"
                     )))
                 }
                 // The reader is gone. Its `Drop` ends the subscription.
@@ -404,10 +412,28 @@ impl SharedLink {
 /// block all other calls on the connection.
 const MESSAGES_MAX: usize = 1024;
 
+/// The number of bytes of undelivered messages at which a stream is full. The last message may exceed it, so that a
+/// message of any length fits.
+const MESSAGES_LEN_MAX: usize = 16 << 20;
+
 /// Returns the notification for ending a subscription.
 fn unsubscribe(id: &str) -> QueuedRequest {
     let text = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"rpc.unsubscribe\",\"params\":[{id}]}}").into_bytes();
     QueuedRequest { id: None, text, _room: None }
+}
+
+impl NotificationSender {
+    /// Queues a message, unless the reader is gone or the stream is full.
+    fn try_send(&self, result: &str) -> Result<(), mpsc::error::TrySendError<Bytes>> {
+        // Copied: a slice would keep the whole buffer of the connection in memory.
+        let message = Bytes::copy_from_slice(result.as_bytes());
+        if self.unread_len.load(Relaxed) >= MESSAGES_LEN_MAX {
+            return Err(mpsc::error::TrySendError::Full(message));
+        }
+        // Count before sending, because the reader may take the message immediately.
+        self.unread_len.fetch_add(result.len(), Relaxed);
+        self.messages.try_send(message)
+    }
 }
 
 impl WaitingCall {
@@ -487,7 +513,10 @@ impl Stream for NotificationReceiver {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = ready!(self.messages.poll_recv(cx));
         Poll::Ready(match next {
-            Some(message) => Some(Ok(message)),
+            Some(message) => {
+                self.unread_len.fetch_sub(message.len(), Relaxed);
+                Some(Ok(message))
+            }
             None => mem::take(&mut self.end).get().cloned().map(Err),
         })
     }

@@ -16,8 +16,8 @@ use super::{bytes::JsonStream, caller::LinkCaller, link::JsonRpcLink};
 ///
 /// A call sends its message as named params. A method without a service name is called by its name alone, as functions
 /// are. Over TCP and WebSocket, a response stream is a subscription. It ends with
-/// [`ResourceExhausted`](frpc::Code::ResourceExhausted) if more than 1024 of its messages are unread. Request streams
-/// are not supported, and only HTTP carries metadata.
+/// [`ResourceExhausted`](frpc::Code::ResourceExhausted) if a message arrives while 1024 of its messages, or 16 MiB of
+/// them, are unread. Request streams are not supported, and only HTTP carries metadata.
 ///
 /// An error without an id ends all calls on its connection with [`Unavailable`](frpc::Code::Unavailable), and they may
 /// have been executed. If only one call is in flight, it receives that error.

@@ -153,6 +153,61 @@ fn a_subscription_given_to_two_streams_ends_both() {
     });
 }
 
+/// Returns a notification of the subscription 7, with a message of `len` bytes and `more` members.
+fn notification(len: usize, more: &str) -> String {
+    let text = "x".repeat(len - 2);
+    format!(r#"{{"method":"x","params":{{"subscription":7,"result":"{text}"}}{more}}}"#)
+}
+
+#[test]
+fn a_stream_with_too_many_unread_bytes_ends() {
+    const LEN: usize = 1 << 19;
+    in_virtual_time(async {
+        for is_slow in [false, true] {
+            let (link, mut server) = link(1 << 16);
+            let mut stream = subscribe(&link, &mut server, "7").await.unwrap();
+            // The last message arrives one byte below the limit.
+            let mut lens = vec![LEN; MESSAGES_LEN_MAX / LEN + 1];
+            lens[0] -= 1;
+            for len in &lens {
+                server.write_all(notification(*len, "").as_bytes()).await.unwrap();
+            }
+            settle().await;
+            let mut read = Vec::new();
+            if !is_slow {
+                for _ in &lens {
+                    read.push(stream.next().await.unwrap().unwrap().len());
+                }
+            }
+            server.write_all(notification(2, "").as_bytes()).await.unwrap();
+            settle().await;
+            while read.len() < lens.len() {
+                read.push(stream.next().await.unwrap().unwrap().len());
+            }
+            assert_eq!(read, lens);
+            match stream.next().await.unwrap() {
+                Ok(message) => assert!(!is_slow && message == "\"\""),
+                Err(status) => {
+                    assert!(is_slow && status.code() == Code::ResourceExhausted, "{status}");
+                    assert!(line(&mut server).await.contains("rpc.unsubscribe"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn unread_messages_keep_no_other_bytes_in_memory() {
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        let mut stream = subscribe(&link, &mut server, "7").await.unwrap();
+        let more = format!(r#","more":"{}""#, "x".repeat(100_000));
+        server.write_all(notification(10, &more).as_bytes()).await.unwrap();
+        let message = stream.next().await.unwrap().unwrap();
+        assert_eq!(message.try_into_mut().map(|message| message.capacity()), Ok(10));
+    });
+}
+
 #[test]
 fn only_a_server_that_never_spoke_json_rpc_fails_the_next_call() {
     in_virtual_time(async {
