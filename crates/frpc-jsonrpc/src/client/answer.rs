@@ -43,6 +43,19 @@ impl<'a> ServerMessage<'a> {
         Ok(answer)
     }
 
+    /// Returns the error of an answer without an id. The server could not read some request.
+    pub(super) fn refusal(&self) -> Option<Status> {
+        match (self.id, self.error) {
+            (Some("null") | None, Some(error)) => Some(read_status(error)),
+            _ => None,
+        }
+    }
+
+    /// Returns the id of the answered call. Our ids are numbers, so any other id belongs to no call.
+    pub(super) fn call_id(&self) -> Option<u64> {
+        self.id?.parse().ok()
+    }
+
     /// Returns the JSON text of the result, or the error as a status.
     pub(super) fn outcome(&self) -> Result<&'a str, Status> {
         match (self.error, self.result) {

@@ -325,18 +325,14 @@ impl SharedLink {
 
     fn take_one(self: &Arc<Self>, message: &Bytes, text: &str) -> Result<(), LinkFailure> {
         let answer = ServerMessage::read(text).map_err(|fault| broken(&fault))?;
-        let id = match (answer.id, answer.error) {
-            (Some("null") | None, Some(error)) => return Err(LinkFailure::Refused(read_status(error))),
-            (Some(id), _) => id,
-            (None, None) => {
-                if let Some(params) = answer.params {
-                    self.notify(params);
-                }
-                return Ok(());
-            }
-        };
-        // Our ids are numbers. Ignore any other id.
-        let Some(waiting) = id.parse().ok().and_then(|id| self.remove_answered(id)) else { return Ok(()) };
+        if let Some(status) = answer.refusal() {
+            return Err(LinkFailure::Refused(status));
+        }
+        if let (None, Some(params)) = (answer.id, answer.params) {
+            self.notify(params);
+        }
+        // Ignore answers to unknown calls.
+        let Some(waiting) = answer.call_id().and_then(|id| self.remove_answered(id)) else { return Ok(()) };
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
             (WaitingCall::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),

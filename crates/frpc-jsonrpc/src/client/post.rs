@@ -1,7 +1,7 @@
 //! Calls as POST requests.
 
 use bytes::Bytes;
-use frpc::{Body, Call, Caller, Status, client::with_own_timeout, codec::Format};
+use frpc::{Body, Call, Caller, Status, client::with_own_timeout, codec::Format, shown};
 use frpc_http::Poster;
 use futures_util::future::BoxFuture;
 
@@ -19,17 +19,24 @@ impl PostCaller {
         let Body::One(message) = call.body() else {
             return Err(Status::internal("a unary call needs exactly one request message"));
         };
-        let message = request(1, call.method(), &message.clone().into_bytes())?;
+        let message = request(CALL_ID, call.method(), &message.clone().into_bytes())?;
         let response = self.0.post(&call, "application/json", message.into()).await?;
         let body: &Bytes = response.body();
         let broken = |why: String| Status::internal(format!("the server sent an invalid JSON-RPC answer: {why}"));
         let text = str::from_utf8(body).map_err(|error| broken(error.to_string()))?;
         let answer = ServerMessage::read(text).map_err(|fault| broken(fault.to_string()))?;
+        if answer.refusal().is_none() && answer.call_id() != Some(CALL_ID) {
+            let found = answer.id.map_or("no id".to_owned(), |id| format!("the id {}", shown(id)));
+            return Err(broken(format!("it has {found} instead of {CALL_ID}")));
+        }
         let deadline = call.time().answer(call.kind());
         let result = answer.outcome().map_err(|status| with_own_timeout(status, deadline))?;
         Ok(frpc::Answer::new(Body::from(body.slice_ref(result.as_bytes()))))
     }
 }
+
+/// The id of every call. Each has a request of its own.
+const CALL_ID: u64 = 1;
 
 impl Caller for PostCaller {
     fn format(&self) -> Format {

@@ -1,14 +1,15 @@
 //! Servers with invalid answers.
 
-use std::net::SocketAddr;
+use std::{future::ready, net::SocketAddr};
 
-use frpc::Code;
+use frpc::{Channel, Code};
+use frpc_jsonrpc::Client;
 use support::{
     calls::{TestClient, ask, may_have_executed, words},
-    in_real_time,
+    in_real_time, in_virtual_time,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, duplex},
     net::TcpListener,
 };
 
@@ -105,5 +106,42 @@ fn a_stream_with_a_slow_reader_ends() {
             }
         };
         assert_eq!((count, status.code()), (1024, Code::ResourceExhausted));
+    });
+}
+
+#[test]
+fn an_answer_by_post_needs_the_id_of_its_call() {
+    in_virtual_time(async {
+        for (answer, outcome) in [
+            (r#""result":{"text":"here"},"id":1"#, Ok("here")),
+            (r#""result":{"text":"here"},"id":2"#, Err(Code::Internal)),
+            (r#""result":{"text":"here"},"id":"1""#, Err(Code::Internal)),
+            (r#""result":{"text":"here"},"id":null"#, Err(Code::Internal)),
+            (r#""result":{"text":"here"}"#, Err(Code::Internal)),
+            (r#""error":{"code":-32005,"message":"no"},"id":1"#, Err(Code::NotFound)),
+            (r#""error":{"code":-32005,"message":"no"},"id":2"#, Err(Code::Internal)),
+            (r#""error":{"code":-32005,"message":"no"},"id":null"#, Err(Code::NotFound)),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0",{answer}}}"#);
+            let connector = move || {
+                let (near, mut far) = duplex(1 << 10);
+                let response = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(br#""id":1}"#) {
+                        assert_ne!(far.read_buf(&mut request).await.unwrap(), 0);
+                    }
+                    far.write_all(response.as_bytes()).await.unwrap();
+                });
+                ready(Ok(near))
+            };
+            let transport = Client::new().connector(connector);
+            let channel = Channel::builder().transport(transport).connect("jsonrpc+http://nowhere/rpc").await.unwrap();
+            let answered = ask(&TestClient::new(channel), "hi").await;
+            assert_eq!(answered.as_deref().map_err(frpc::Status::code), outcome, "{answer}: {answered:?}");
+        }
     });
 }
