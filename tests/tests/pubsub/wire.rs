@@ -2,20 +2,27 @@
 
 use bytes::Bytes;
 use frisbee::proto::{Frame, FrameKind};
-use frisbee_pubsub::{BASE, BrokerLimits, Policy};
+use frisbee_pubsub::{BASE, BrokerLimits, Client, Policy, SubscribeError, Subscription, SubscriptionEnd};
 use support::{
     Peer, SECOND,
+    calls::quiet,
     frames::{frame, header},
     in_virtual_time, settle,
 };
+use tokio::time::timeout;
 
 use crate::party::{Party, heard, numbers};
 
 const HELLO: u16 = 0;
+const WELCOME: u16 = 1;
 const SUBSCRIBE: u16 = 2;
+const SUBSCRIBED: u16 = 3;
 const UNSUBSCRIBE: u16 = 4;
+const ENDED: u16 = 5;
 const PUBLISH: u16 = 6;
+const MESSAGE: u16 = 8;
 const CREDIT: u16 = 10;
+const REFUSED: u16 = 12;
 
 /// Describes a packet of the broker in words.
 fn describe(frame: &Frame) -> String {
@@ -25,8 +32,11 @@ fn describe(frame: &Frame) -> String {
     let text = |at: usize| String::from_utf8_lossy(content.get(at..).unwrap_or_default()).into_owned();
     let id = frame.id;
     match operation.number() - BASE {
+        0 => "hello".into(),
         1 => format!("welcome {id}: version {} window {}", content[0], number(1)),
+        2 => format!("subscribe {id}"),
         3 => format!("subscribed {id}: {}", number(0)),
+        4 => format!("unsubscribe {}", number(0)),
         5 => format!("ended {}: {} missing {} {}", number(0), content[4], number(9), text(13)),
         7 => format!("published {id}: {}", number(0)),
         8 => {
@@ -243,5 +253,82 @@ fn a_disconnected_subscriber_is_removed_completely() {
         let metrics = party.broker.metrics();
         assert_eq!((metrics.queued_len, metrics.patterns), (0, 0));
         assert_eq!(party.broker.publish("a", "").await.unwrap(), 0);
+    });
+}
+
+/// Returns a client, and the broker at the other end of its connection.
+async fn client_of_peer() -> (Client, Peer) {
+    let (theirs, mut peer) = Peer::pair(64 * 1024, describe);
+    let welcoming = async {
+        assert_eq!(peer.hear().await, "hello");
+        peer.say(packet(WELCOME, 0, [1, 0, 1, 0, 0])).await;
+    };
+    let settings = frisbee::Client::new(()).config(quiet());
+    let (client, ()) = tokio::join!(Client::builder().frisbee(settings).attach(theirs), welcoming);
+    (client.unwrap(), peer)
+}
+
+fn subscribed(id: u16, number: u32) -> Vec<u8> {
+    packet(SUBSCRIBED, id, number.to_be_bytes())
+}
+
+/// Subscribes, and answers with these packets.
+async fn subscribe_to_peer(client: &Client, peer: &mut Peer, answer: Vec<u8>) -> Result<Subscription, SubscribeError> {
+    let answering = async {
+        assert!(peer.hear().await.starts_with("subscribe "));
+        peer.say(answer).await;
+    };
+    tokio::join!(client.subscribe("a").into_future(), answering).0
+}
+
+#[test]
+fn a_number_given_to_two_subscriptions_ends_the_connection() {
+    in_virtual_time(async {
+        for is_abandoned in [false, true] {
+            let (client, mut peer) = client_of_peer().await;
+            let mut first = subscribe_to_peer(&client, &mut peer, subscribed(1, 5)).await.unwrap();
+            if is_abandoned {
+                assert!(timeout(SECOND, client.subscribe("a").into_future()).await.is_err());
+                assert_eq!(peer.asks(subscribed(2, 5)).await, ["subscribe 2", "end"]);
+            } else {
+                let second = subscribe_to_peer(&client, &mut peer, subscribed(2, 5)).await;
+                assert!(matches!(second, Err(SubscribeError::Lost)), "{second:?}");
+            }
+            assert!(first.next().await.is_none() && matches!(first.end(), Some(SubscriptionEnd::Lost)));
+        }
+    });
+}
+
+#[test]
+fn a_second_answer_to_a_subscription_ends_the_connection() {
+    in_virtual_time(async {
+        let refused = packet(REFUSED, 1, [&[2, 2][..], b"no room"].concat());
+        for answer in [refused, subscribed(1, 6)] {
+            let (client, mut peer) = client_of_peer().await;
+            let mut subscription = subscribe_to_peer(&client, &mut peer, subscribed(1, 5)).await.unwrap();
+            assert_eq!(peer.asks(answer).await, ["end"]);
+            assert!(subscription.next().await.is_none() && matches!(subscription.end(), Some(SubscriptionEnd::Lost)));
+        }
+    });
+}
+
+#[test]
+fn the_number_of_an_ended_subscription_is_free() {
+    in_virtual_time(async {
+        let ended = packet(ENDED, 0, [&5_u32.to_be_bytes()[..], &[0; 9]].concat());
+        for is_dropped in [false, true] {
+            let (client, mut peer) = client_of_peer().await;
+            let mut first = subscribe_to_peer(&client, &mut peer, subscribed(1, 5)).await.unwrap();
+            if is_dropped {
+                drop(first);
+                assert_eq!(peer.asks(&ended).await, ["unsubscribe 5"]);
+            } else {
+                peer.say(&ended).await;
+                assert_eq!(heard(&mut first).await, "end: this side unsubscribed");
+            }
+            let mut second = subscribe_to_peer(&client, &mut peer, subscribed(2, 5)).await.unwrap();
+            peer.say(packet(MESSAGE, 0, [&5_u32.to_be_bytes()[..], &[0], &short("a"), b"1"].concat())).await;
+            assert_eq!(heard(&mut second).await, "1");
+        }
     });
 }

@@ -78,7 +78,7 @@ impl ClientRouter {
                     id => drop(session.acknowledge(id, Ok(0))),
                 }
             }
-            PacketKind::Subscribed => session.subscribed(connection, id, read_number(&content)?),
+            PacketKind::Subscribed => session.subscribed(connection, id, read_number(&content)?)?,
             PacketKind::Ended => {
                 let EndedPacket { number, reason, missing, text } = EndedPacket::read(&content)?;
                 session.handle_subscription_end(
@@ -100,7 +100,7 @@ impl ClientRouter {
             PacketKind::Refused => {
                 let (refused, refusal) = read_refused(&content)?;
                 match refused {
-                    Some(PacketKind::Subscribe) => session.handle_refusal(connection, id, refusal),
+                    Some(PacketKind::Subscribe) => session.handle_refusal(connection, id, refusal)?,
                     Some(PacketKind::Publish) if id != 0 => {
                         session.acknowledge(id, Err(PublishError::Refused(refusal)));
                     }

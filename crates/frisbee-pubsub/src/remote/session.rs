@@ -19,7 +19,7 @@ use crate::{
     lock::{lock, take},
     remote::feed::EventFeed,
     sync::Mutex,
-    wire::{OperationBase, PacketKind, SubscribePacket, VERSION, write_credit},
+    wire::{MalformedPacket, OperationBase, PacketKind, SubscribePacket, VERSION, write_credit},
 };
 
 /// The client side of the protocol, independent of how connections are established.
@@ -345,16 +345,19 @@ impl ClientSession {
     }
 
     /// Stores the number assigned by the broker and completes the subscription.
-    pub(super) fn subscribed(&self, connection: &Connection, key: u16, number: u32) {
+    pub(super) fn subscribed(&self, connection: &Connection, key: u16, number: u32) -> Result<(), MalformedPacket> {
         let mut link = lock(&self.link);
         if !link.is_current(connection) {
-            return;
+            return Ok(());
         }
-        let Some(entry) = link.subscriptions.get_mut(&key).filter(|entry| entry.number.is_none()) else { return };
+        let Some(entry) = link.unanswered(key)? else { return Ok(()) };
+        if lock(&self.sinks).by_number.contains_key(&number) {
+            return Err(MalformedPacket("two subscriptions have the same number"));
+        }
         if entry.is_abandoned {
             link.remove(key);
             link.send(self.unsubscribe_packet(number));
-            return;
+            return Ok(());
         }
         entry.number = Some(number);
         let (sink, made) = (entry.sink.clone(), entry.made.take());
@@ -369,15 +372,22 @@ impl ClientSession {
             // An earlier answer has used up `made`, so this one follows a reconnection.
             (None, MessageSink::Feed(feed)) => feed.push_event(SubscriptionEvent::Reconnected),
         }
+        Ok(())
     }
 
     /// Removes a subscription refused by the broker.
-    pub(super) fn handle_refusal(&self, connection: &Connection, key: u16, refusal: Refusal) {
+    pub(super) fn handle_refusal(
+        &self,
+        connection: &Connection,
+        key: u16,
+        refusal: Refusal,
+    ) -> Result<(), MalformedPacket> {
         let mut link = lock(&self.link);
         if !link.is_current(connection) {
-            return;
+            return Ok(());
         }
-        let Some(entry) = link.remove(key) else { return };
+        link.unanswered(key)?;
+        let Some(entry) = link.remove(key) else { return Ok(()) };
         drop(link);
         match (entry.made, entry.sink) {
             (_, MessageSink::Replies) => {
@@ -389,6 +399,7 @@ impl ClientSession {
             }
             (None, MessageSink::Feed(feed)) => feed.end(SubscriptionEnd::Refused(refusal)),
         }
+        Ok(())
     }
 
     /// Removes a subscription ended by the broker.
@@ -566,6 +577,14 @@ impl SessionLink {
         match &self.state {
             LinkState::Greeting(current) | LinkState::Up(current) => current == connection,
             LinkState::Down | LinkState::Closed => false,
+        }
+    }
+
+    /// Returns a subscription that the broker has to answer, or `None` if it is unknown. Fails after the first answer.
+    fn unanswered(&mut self, key: u16) -> Result<Option<&mut SubscriptionEntry>, MalformedPacket> {
+        match self.subscriptions.get_mut(&key) {
+            Some(entry) if entry.number.is_some() => Err(MalformedPacket("a subscription was answered twice")),
+            entry => Ok(entry),
         }
     }
 
