@@ -13,7 +13,7 @@ use frpc::{
     shown,
 };
 use futures_util::{StreamExt, future::BoxFuture};
-use http::{HeaderMap, HeaderValue, header, response::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, header, response::Parts};
 
 use super::exchange::{HttpExchange, ReceivedBody};
 use crate::{
@@ -50,7 +50,7 @@ pub(super) trait ResponseEnd: Send + 'static {
     fn body(&mut self, has_body: bool, trailers: Option<HeaderMap>) -> Result<Metadata, Status>;
 }
 
-/// The compression of messages with the compressed flag.
+/// The compression of a whole body, or of messages with the compressed flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContentCoding {
     Identity,
@@ -58,17 +58,27 @@ pub(super) enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// Reads the compression from its header.
-    pub(super) fn from_header(header: Option<&HeaderValue>, accepts_gzip: bool) -> Result<Self, Status> {
-        match header.map(HeaderValue::as_bytes) {
+    /// Reads the compression from the header with this name.
+    pub(super) fn from_headers(headers: &HeaderMap, name: &HeaderName, accepts_gzip: bool) -> Result<Self, Status> {
+        match headers.get(name).map(HeaderValue::as_bytes) {
             None | Some(b"identity" | b"") => Ok(Self::Identity),
-            Some(name) if name == compression::GZIP.as_bytes() && accepts_gzip => Ok(Self::Gzip),
-            Some(name) => {
-                let name = shown(name);
+            Some(coding) if coding == compression::GZIP.as_bytes() && accepts_gzip => Ok(Self::Gzip),
+            Some(coding) => {
+                let coding = shown(coding);
                 Err(Status::internal(format!(
-                    "the server compressed the response with '{name}', which this client does not accept"
+                    "the server compressed the response with '{coding}' (header {name}), which this client does not accept"
                 )))
             }
+        }
+    }
+
+    /// Reads and decompresses a whole body. `None` if it is empty: compression never produces an empty body.
+    pub(super) async fn read_whole(self, received: &mut ReceivedBody, len_max: usize) -> Result<Option<Bytes>, Status> {
+        let content = received.all(len_max).await?;
+        match self {
+            _ if content.is_empty() => Ok(None),
+            Self::Identity => Ok(Some(content)),
+            Self::Gzip => self.decompressed(&content, len_max).map(Some),
         }
     }
 

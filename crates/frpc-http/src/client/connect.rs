@@ -103,8 +103,9 @@ async fn read_unary(
     mut received: ReceivedBody,
 ) -> Result<Answer, Status> {
     let (metadata, trailers) = split(&parts.headers)?;
-    let coding = ContentCoding::from_header(
-        parts.headers.get(header::CONTENT_ENCODING),
+    let coding = ContentCoding::from_headers(
+        &parts.headers,
+        &header::CONTENT_ENCODING,
         caller.pool.dialer().settings.accept_gzip,
     );
     let found = media_type(&parts.headers);
@@ -113,7 +114,7 @@ async fn read_unary(
         let without = http_failure(parts.status);
         let mut status = without.clone();
         if found == "application/json"
-            && let Some(content) = read_all(&mut received, coding?, len_max).await?
+            && let Some(content) = coding?.read_whole(&mut received, len_max).await?
         {
             status = json::read_error(&content, without.code()).unwrap_or(without);
         }
@@ -121,20 +122,8 @@ async fn read_unary(
         return Err(prepend_metadata(metadata, status));
     }
     check_type(&found, connect_media_type(format, false))?;
-    let content = read_all(&mut received, coding?, len_max).await?.unwrap_or_default();
+    let content = coding?.read_whole(&mut received, len_max).await?.unwrap_or_default();
     Ok(answer_of(content, metadata, trailers))
-}
-
-/// Reads and decompresses a whole body. `None` if it is empty: compression never produces an empty body.
-async fn read_all(received: &mut ReceivedBody, coding: ContentCoding, len_max: usize) -> Result<Option<Bytes>, Status> {
-    let content = received.all(len_max).await?;
-    if content.is_empty() {
-        return Ok(None);
-    }
-    match coding {
-        ContentCoding::Identity => Ok(Some(content)),
-        coding => coding.decompressed(&content, len_max).map(Some),
-    }
 }
 
 /// Splits the headers of a unary response into metadata and trailers. Trailers have a prefix.
@@ -189,8 +178,9 @@ fn open(caller: &HttpCaller, format: Format, parts: Parts, received: ReceivedBod
         return Err(http_failure(parts.status));
     }
     check_type(&media_type(&parts.headers), connect_media_type(format, true))?;
-    let coding = ContentCoding::from_header(
-        parts.headers.get(CONNECT_CONTENT_ENCODING),
+    let coding = ContentCoding::from_headers(
+        &parts.headers,
+        &CONNECT_CONTENT_ENCODING,
         caller.pool.dialer().settings.accept_gzip,
     )?;
     let metadata = metadata_of(&parts.headers)?;

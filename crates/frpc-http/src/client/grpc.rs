@@ -23,7 +23,7 @@ use crate::{
     status::grpc::{GRPC_MESSAGE, GRPC_STATUS, GRPC_STATUS_DETAILS},
 };
 
-const GRPC_ENCODING: &str = "grpc-encoding";
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// Returns the headers of all calls.
@@ -114,7 +114,7 @@ fn open(
 ) -> Result<FramedResponse, Status> {
     check_type(caller, codec, &parts)?;
     let coding =
-        ContentCoding::from_header(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accept_gzip)?;
+        ContentCoding::from_headers(&parts.headers, &GRPC_ENCODING, caller.pool.dialer().settings.accept_gzip)?;
     let is_web = caller.protocol() == RpcProtocol::GrpcWeb;
     // A response without a body carries its trailers in the head.
     let metadata = if received.is_over() { Metadata::new() } else { metadata_of(&parts.headers)? };

@@ -6,12 +6,12 @@ use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format
 use http::{HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
-    answers::{answer_of, metadata_of, prepend_metadata},
+    answers::{ContentCoding, answer_of, metadata_of, prepend_metadata},
     caller::{HttpCaller, media_type},
     exchange::{CallDeadlines, HttpExchange, ReceivedBody, RequestHead},
     outgoing::RequestContent,
 };
-use crate::{codes, status::twirp as json};
+use crate::{codes, message::compression::GZIP, status::twirp as json};
 
 fn content_type(format: Format) -> &'static str {
     if format == Format::Json { "application/json" } else { "application/protobuf" }
@@ -28,6 +28,9 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     let expected = content_type(caller.format_of(call.method())?);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(expected));
     headers.insert(header::ACCEPT, HeaderValue::from_static(expected));
+    if caller.pool.dialer().settings.accept_gzip {
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+    }
     let metadata = call.head().metadata().clone();
     let Body::One(message) = call.into_parts().1 else {
         return Err(Status::internal("a unary call needs exactly one request message"));
@@ -81,14 +84,23 @@ impl std::error::Error for TwirpError {}
 
 async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: ReceivedBody) -> Result<Answer, Status> {
     let metadata = metadata_of(&parts.headers)?;
+    let coding = ContentCoding::from_headers(
+        &parts.headers,
+        &header::CONTENT_ENCODING,
+        caller.pool.dialer().settings.accept_gzip,
+    );
     let found = media_type(&parts.headers);
-    let content = received.all(caller.len_max()).await?;
+    let len_max = caller.len_max();
     if parts.status != StatusCode::OK {
         let without = Status::new(
             codes::from_http_status_of_twirp(parts.status),
             format!("the server answered with the HTTP status {} without a Twirp error", parts.status),
         );
-        let status = if found == "application/json" { json::read_error(&content, Code::Internal) } else { None };
+        let content = match found == "application/json" {
+            true => coding?.read_whole(&mut received, len_max).await?,
+            false => None,
+        };
+        let status = content.and_then(|content| json::read_error(&content, Code::Internal));
         let status = status.map(|(status, code)| status.with_source(Arc::new(TwirpError { code }) as Arc<_>));
         return Err(prepend_metadata(metadata, status.unwrap_or(without)));
     }
@@ -96,5 +108,6 @@ async fn read(caller: &HttpCaller, expected: &str, parts: Parts, mut received: R
         let message = format!("the server answered with content of type '{}' instead of {expected}", shown(&*found));
         return Err(Status::internal(message));
     }
+    let content = coding?.read_whole(&mut received, len_max).await?.unwrap_or_default();
     Ok(answer_of(content, metadata, Metadata::new()))
 }

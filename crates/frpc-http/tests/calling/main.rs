@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod compression;
 mod frames;
 #[cfg(feature = "http2")]
 mod hostile;
