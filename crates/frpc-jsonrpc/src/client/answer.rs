@@ -1,6 +1,6 @@
 //! Messages of a server: answers and notifications.
 
-use frpc::Status;
+use frpc::{Status, shown};
 use frpc_json::{DEPTH_MAX, Scanner, SyntaxError};
 
 use crate::failure::read_status;
@@ -13,6 +13,8 @@ pub(super) struct ServerMessage<'a> {
     pub(super) result: Option<&'a str>,
     pub(super) error: Option<&'a str>,
     pub(super) params: Option<&'a str>,
+    /// `true` for requests and notifications of the server.
+    has_method: bool,
 }
 
 /// Reads an object and passes the name and value of each member to `tell`.
@@ -38,6 +40,7 @@ impl<'a> ServerMessage<'a> {
             "result" => answer.result = Some(value),
             "error" => answer.error = Some(value).filter(|error| *error != "null"),
             "params" => answer.params = Some(value),
+            "method" => answer.has_method = true,
             _ => {}
         })?;
         Ok(answer)
@@ -51,9 +54,25 @@ impl<'a> ServerMessage<'a> {
         }
     }
 
-    /// Returns the id of the answered call. Our ids are numbers, so any other id belongs to no call.
-    pub(super) fn call_id(&self) -> Option<u64> {
-        self.id?.parse().ok()
+    /// Returns `true` for an answer to a call, also for one without an outcome.
+    pub(super) fn is_answer(&self) -> bool {
+        self.result.is_some() || self.error.is_some() || self.id.is_some() && !self.has_method
+    }
+
+    /// Returns the id of the answered call, if calls have the ids from 1 to `last`.
+    ///
+    /// Some servers return the number as text. It means the same call, because no id of ours is text.
+    ///
+    /// # Errors
+    ///
+    /// No call has this id, so the answer to some call is lost.
+    pub(super) fn call_id(&self, last: u64) -> Result<u64, String> {
+        let number = self.id.map(|id| id.strip_prefix('"').and_then(|id| id.strip_suffix('"')).unwrap_or(id));
+        let id = number.and_then(|number| number.parse().ok()).filter(|id| (1..=last).contains(id));
+        id.ok_or_else(|| match self.id {
+            None => "an answer has no id".to_owned(),
+            Some(id) => format!("an answer has the id {}, which no call has", shown(id)),
+        })
     }
 
     /// Returns the JSON text of the result, or the error as a status.
@@ -126,6 +145,20 @@ mod tests {
     use frpc::Method;
 
     use super::*;
+
+    #[test]
+    fn an_answer_names_a_call_by_its_number() {
+        let id = |id: &str| ServerMessage { id: Some(id), ..ServerMessage::default() }.call_id(12).ok();
+        for (text, found) in [("1", 1), ("12", 12), ("\"1\"", 1), ("\"12\"", 12)] {
+            assert_eq!(id(text), Some(found), "{text}");
+        }
+        for text in
+            ["0", "13", "-1", "1.5", "null", "true", "\"\"", "\"", "\"a\"", "\"\"1\"\"", "[1]", "99999999999999999999"]
+        {
+            assert_eq!(id(text), None, "{text}");
+        }
+        assert_eq!(ServerMessage::default().call_id(12), Err("an answer has no id".to_owned()));
+    }
 
     #[test]
     fn a_method_without_a_service_has_a_bare_name() {

@@ -328,11 +328,16 @@ impl SharedLink {
         if let Some(status) = answer.refusal() {
             return Err(LinkFailure::Refused(status));
         }
-        if let (None, Some(params)) = (answer.id, answer.params) {
-            self.notify(params);
+        if !answer.is_answer() {
+            if let (None, Some(params)) = (answer.id, answer.params) {
+                self.notify(params);
+            }
+            return Ok(());
         }
-        // Ignore answers to unknown calls.
-        let Some(waiting) = answer.call_id().and_then(|id| self.remove_answered(id)) else { return Ok(()) };
+        let last = self.state().next_id;
+        let id = answer.call_id(last).map_err(|fault| broken(&fault))?;
+        // Ignore a second answer.
+        let Some(waiting) = self.remove_answered(id) else { return Ok(()) };
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
             (WaitingCall::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),

@@ -1,7 +1,7 @@
 //! Calls as POST requests.
 
 use bytes::Bytes;
-use frpc::{Body, Call, Caller, Status, client::with_own_timeout, codec::Format, shown};
+use frpc::{Body, Call, Caller, Status, client::with_own_timeout, codec::Format};
 use frpc_http::Poster;
 use futures_util::future::BoxFuture;
 
@@ -25,9 +25,8 @@ impl PostCaller {
         let broken = |why: String| Status::internal(format!("the server sent an invalid JSON-RPC answer: {why}"));
         let text = str::from_utf8(body).map_err(|error| broken(error.to_string()))?;
         let answer = ServerMessage::read(text).map_err(|fault| broken(fault.to_string()))?;
-        if answer.refusal().is_none() && answer.call_id() != Some(CALL_ID) {
-            let found = answer.id.map_or("no id".to_owned(), |id| format!("the id {}", shown(id)));
-            return Err(broken(format!("it has {found} instead of {CALL_ID}")));
+        if answer.refusal().is_none() {
+            answer.call_id(CALL_ID).map_err(broken)?;
         }
         let deadline = call.time().answer(call.kind());
         let result = answer.outcome().map_err(|status| with_own_timeout(status, deadline))?;

@@ -76,11 +76,10 @@ fn hostile_servers_always_yield_a_status() {
 #[test]
 fn unexpected_messages_are_ignored() {
     in_real_time(async {
-        let others = r#"{"jsonrpc":"2.0","result":1,"id":77} {"jsonrpc":"2.0","result":1,"id":"1"}
-            {"jsonrpc":"2.0","error":{"code":-32700,"message":"no"},"id":"1"}
-            {"jsonrpc":"2.0","method":"hello","params":[1]} {"jsonrpc":"2.0","method":"hello"} [] {}
+        let others = r#"{"jsonrpc":"2.0","method":"hello","params":[1]} {"jsonrpc":"2.0","method":"hello"} [] {}
+            {"jsonrpc":"2.0","method":"ping","id":1} {"jsonrpc":"2.0","method":"ping","params":{},"id":"1"}
             {"jsonrpc":"2.0","method":"x","params":{"subscription":"9","result":{}}}
-            [{"id":1,"extra":[{}],"result":{"text":"here"},"error":null}]"#;
+            [{"id":1,"extra":[{}],"result":{"text":"here"},"error":null},{"id":1,"result":{"text":"again"}}]"#;
         assert_eq!(ask(&client(others).await, "hi").await.unwrap(), "here");
     });
 }
@@ -110,12 +109,13 @@ fn a_stream_with_a_slow_reader_ends() {
 }
 
 #[test]
-fn an_answer_by_post_needs_the_id_of_its_call() {
+fn an_answer_needs_the_id_of_a_call() {
     in_virtual_time(async {
         for (answer, outcome) in [
             (r#""result":{"text":"here"},"id":1"#, Ok("here")),
             (r#""result":{"text":"here"},"id":2"#, Err(Code::Internal)),
-            (r#""result":{"text":"here"},"id":"1""#, Err(Code::Internal)),
+            (r#""result":{"text":"here"},"id":"1""#, Ok("here")),
+            (r#""result":{"text":"here"},"id":"2""#, Err(Code::Internal)),
             (r#""result":{"text":"here"},"id":null"#, Err(Code::Internal)),
             (r#""result":{"text":"here"}"#, Err(Code::Internal)),
             (r#""error":{"code":-32005,"message":"no"},"id":1"#, Err(Code::NotFound)),
@@ -123,25 +123,29 @@ fn an_answer_by_post_needs_the_id_of_its_call() {
             (r#""error":{"code":-32005,"message":"no"},"id":null"#, Err(Code::NotFound)),
         ] {
             let body = format!(r#"{{"jsonrpc":"2.0",{answer}}}"#);
-            let connector = move || {
-                let (near, mut far) = duplex(1 << 10);
-                let response = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                tokio::spawn(async move {
-                    let mut request = Vec::new();
-                    while !request.ends_with(br#""id":1}"#) {
-                        assert_ne!(far.read_buf(&mut request).await.unwrap(), 0);
-                    }
-                    far.write_all(response.as_bytes()).await.unwrap();
-                });
-                ready(Ok(near))
-            };
-            let transport = Client::new().connector(connector);
-            let channel = Channel::builder().transport(transport).connect("jsonrpc+http://nowhere/rpc").await.unwrap();
-            let answered = ask(&TestClient::new(channel), "hi").await;
-            assert_eq!(answered.as_deref().map_err(frpc::Status::code), outcome, "{answer}: {answered:?}");
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+            for (url, head) in [("jsonrpc+http://nowhere/rpc", &*head), ("jsonrpc+tcp://nowhere:1", "")] {
+                let response = format!("{head}{body}");
+                let connector = move || {
+                    let (near, mut far) = duplex(1 << 10);
+                    let response = response.clone();
+                    tokio::spawn(async move {
+                        let mut request = Vec::new();
+                        while !request.trim_ascii_end().ends_with(br#""id":1}"#) {
+                            assert_ne!(far.read_buf(&mut request).await.unwrap(), 0);
+                        }
+                        far.write_all(response.as_bytes()).await.unwrap();
+                        // The connection stays open until the client has seen the answer.
+                        while far.read_buf(&mut request).await.is_ok_and(|len| len > 0) {}
+                    });
+                    ready(Ok(near))
+                };
+                let transport = Client::new().connector(connector);
+                let channel = Channel::builder().transport(transport).connect(url).await.unwrap();
+                let answered = ask(&TestClient::new(channel), "hi").await;
+                assert_eq!(answered.as_deref().map_err(frpc::Status::code), outcome, "{url} {answer}: {answered:?}");
+            }
         }
     });
 }
