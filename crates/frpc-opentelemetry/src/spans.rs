@@ -30,7 +30,10 @@ use crate::{
 /// [`SdkTracerProvider`](opentelemetry_sdk::trace::SdkTracerProvider), which queues spans within its limits.
 ///
 /// It has a separate thread with a tokio runtime, because the provider waits for exports on the thread of
-/// its caller. An unreachable collector is no error. A failed batch is lost.
+/// its caller. An unreachable collector is no error. A failed batch is lost, with a warning.
+///
+/// The provider drops spans while its queue is full, 2,048 spans unless `OTEL_BSP_MAX_QUEUE_SIZE` says otherwise. It logs a
+/// warning at the first one, and their number at its shutdown.
 #[derive(Debug)]
 pub struct OtlpSpans {
     runtime: OwnRuntime,
@@ -69,6 +72,7 @@ impl OtlpSpans {
 
 impl SpanExporter for OtlpSpans {
     fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
+        let count = batch.len();
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
         let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
         let (channel, headers, limit) = (self.channel.clone(), self.headers.clone(), self.timeout);
@@ -79,7 +83,7 @@ impl SpanExporter for OtlpSpans {
             match task.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => {
-                    warn!(%error, "spans not exported");
+                    warn!(%error, count, "spans not exported");
                     Err(OTelSdkError::InternalFailure(error.to_string()))
                 }
                 Err(_) => Err(OTelSdkError::AlreadyShutdown),

@@ -21,15 +21,23 @@ use opentelemetry::{
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_sdk::{
     error::OTelSdkResult,
-    trace::{SdkTracerProvider, SpanData, SpanExporter},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanExporter},
 };
 use support::{
     calls::{TestClient, TestServer, Words, schema::test_server::Test, words},
     in_real_time,
 };
 use tokio::{runtime, sync::oneshot};
-use tracing::{Instrument, info_span, subscriber::DefaultGuard};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing::{
+    Event, Instrument, Subscriber,
+    field::{Field, Visit},
+    info_span,
+    subscriber::DefaultGuard,
+};
+use tracing_subscriber::{
+    Layer,
+    layer::{Context, SubscriberExt},
+};
 
 /// Keeps the exported spans.
 #[derive(Clone, Debug, Default)]
@@ -336,4 +344,60 @@ fn an_unreachable_collector_fails_an_export_within_the_timeout() {
         let spans = OtlpSpans::start(&OtlpSettings { endpoint, timeout, ..OtlpSettings::default() }).unwrap();
         spans.export(Vec::new()).await.unwrap_err();
     });
+}
+
+/// Exports nothing until the sender is gone.
+#[derive(Debug)]
+struct HeldSpans {
+    spans: KeptSpans,
+    held: Mutex<mpsc::Receiver<()>>,
+}
+
+impl SpanExporter for HeldSpans {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let _ = self.held.lock().unwrap().recv();
+        self.spans.export(batch).await
+    }
+}
+
+/// Keeps the number of dropped spans in warnings of the SDK.
+#[derive(Clone, Default)]
+struct DroppedSpans(Arc<Mutex<Vec<u64>>>);
+
+impl<S: Subscriber> Layer<S> for DroppedSpans {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        event.record(&mut self.clone());
+    }
+}
+
+impl Visit for DroppedSpans {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "dropped_span_count" {
+            self.0.lock().unwrap().push(value);
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+#[test]
+fn the_provider_reports_the_spans_that_a_full_queue_drops() {
+    const MADE: u64 = 50;
+    let (spans, dropped, (release, held)) = (KeptSpans::default(), DroppedSpans::default(), mpsc::channel());
+    let exporter = HeldSpans { spans: spans.clone(), held: Mutex::new(held) };
+    let config = BatchConfigBuilder::default().with_max_queue_size(4).with_max_export_batch_size(2).build();
+    let processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
+    let bridge = TraceBridge::new(SdkTracerProvider::builder().with_span_processor(processor));
+    let subscriber = tracing_subscriber::registry().with(bridge.layer()).with(dropped.clone());
+    let _hearing = tracing::subscriber::set_default(subscriber);
+    for _ in 0..MADE {
+        drop(info_span!("work"));
+    }
+    drop(release);
+    bridge.provider().shutdown().unwrap();
+    let reported = dropped.0.lock().unwrap().clone();
+    let arrived: u64 = spans.take().len().try_into().unwrap();
+    // The exporter holds one batch, and the queue four spans.
+    assert!((1..=6).contains(&arrived), "{arrived}");
+    assert_eq!(reported, [MADE - arrived]);
 }
