@@ -100,10 +100,12 @@ fn a_channel_uses_the_hosts_of_a_service() {
         let [first, second, spare] = hosts(["127.0.0.1", "127.0.0.2", "127.0.0.3"]).await;
         let port = first.port();
         let records = [
-            format!("_orders._tcp.test. 600 IN SRV 0 1 {port} one.test."),
-            format!("_orders._tcp.test. 600 IN SRV 0 3 {port} two.test."),
-            format!("_orders._tcp.test. 600 IN SRV 0 1 {port} missing.test."),
+            format!("_orders._tcp.test. 600 IN SRV 1 1 {port} one.test."),
+            format!("_orders._tcp.test. 600 IN SRV 1 3 {port} two.test."),
+            format!("_orders._tcp.test. 600 IN SRV 1 1 {port} missing.test."),
             format!("_orders._tcp.test. 600 IN SRV 9 1 {port} spare.test."),
+            // No server has the port 0, so this is not the best priority.
+            "_orders._tcp.test. 600 IN SRV 0 1 0 spare.test.".into(),
             "one.test. 600 IN A 127.0.0.1".into(),
             "two.test. 600 IN A 127.0.0.2".into(),
             "spare.test. 600 IN A 127.0.0.3".into(),
@@ -138,14 +140,15 @@ fn thousands_of_records_are_no_trouble() {
 }
 
 #[test]
-fn an_unknown_name_is_an_error() {
+fn a_name_without_servers_is_an_error() {
     in_real_time(async {
-        let Some(dns) = Unbound::start(&[]).await else { return };
-        for name in ["orders.test:7300", "_orders._tcp.test"] {
+        let records = ["_shut._tcp.test. 600 IN SRV 0 1 0 one.test.".into(), "one.test. 600 IN A 127.0.0.1".into()];
+        let Some(dns) = Unbound::start(&records).await else { return };
+        for (name, why) in [("orders.test:7300", ""), ("_orders._tcp.test", ""), ("_shut._tcp.test", "the port 0")] {
             let retry = ConnectRetry { attempts: 1, pause: MILLI };
             let channel = Channel::builder().retry(retry).connect(format!("dns://{}/{name}", dns.place()));
             let error = channel.await.unwrap_err().to_string();
-            assert!(error.contains("orders"), "{error}");
+            assert!(error.contains(name.split(':').next().unwrap()) && error.contains(why), "{error}");
         }
     });
 }

@@ -18,7 +18,7 @@ use super::{
 /// | `tcp://10.0.0.1:7300,tcp://10.0.0.2:7300` | the servers of this list |
 /// | `dns:///orders.internal:7300` | all A and AAAA records of the name, looked up again and again |
 /// | `dns+grpc:///orders.internal:443` | the same, for addresses of another scheme than `tcp` |
-/// | `dns:///_orders._tcp.internal` | the hosts of all SRV records with the best priority, with their weights |
+/// | `dns:///_orders._tcp.internal` | the hosts of all SRV records with the best priority, with their weights; none of port 0 |
 /// | `dns://10.0.0.53/orders.internal:7300` | the same as the first, from this name server |
 /// | `file:///etc/orders.json` | the servers in this file, read again after each change |
 ///

@@ -15,6 +15,7 @@ use hickory_resolver::{
     net::{NetError, runtime::TokioRuntimeProvider},
     proto::rr::{RData, Record, rdata::SRV},
 };
+use tracing::debug;
 
 use super::query::{DnsAnswer, DnsQuery, FoundServer, SERVERS_MAX, wire_of};
 
@@ -53,15 +54,20 @@ async fn hosts(resolver: &TokioResolver, name: &str, port: u16, weight: u32) -> 
     Ok(DnsAnswer { servers: found.iter().map(server).take(SERVERS_MAX).collect(), lifetime })
 }
 
-/// Looks up the hosts of a service with the best priority, and their addresses.
+/// Looks up the hosts of a service with the best priority, and their addresses. No server listens on port 0, so a record with
+/// it counts as missing.
 async fn services(resolver: &TokioResolver, name: &str) -> io::Result<DnsAnswer> {
     let found = resolver.srv_lookup(name).await.map_err(failed)?;
-    let records = found.answers().iter().filter_map(|record| match &record.data {
-        RData::SRV(service) => Some(service),
-        _ => None,
-    });
-    let best = records.clone().map(|service| service.priority).min();
-    let used = records.filter(|service| Some(service.priority) == best).take(HOSTS_MAX);
+    let (usable, unusable): (Vec<_>, Vec<_>) =
+        found.answers().iter().filter_map(srv_of).partition(|service| service.port != 0);
+    for SRV { target, .. } in &unusable {
+        debug!(name, %target, "ignored an SRV record with the port 0");
+    }
+    let Some(best) = usable.iter().map(|service| service.priority).min() else {
+        let why = if unusable.is_empty() { "there is no SRV record" } else { "each SRV record has the port 0" };
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    };
+    let used = usable.into_iter().filter(|service| service.priority == best).take(HOSTS_MAX);
     let used: Vec<_> = used.map(|SRV { target, port, weight, .. }| (target.to_string(), *port, *weight)).collect();
     let lookups = used.into_iter().map(|(host, port, weight)| async move {
         let found = hosts(resolver, &host, port, weight.into()).await;
@@ -85,6 +91,10 @@ async fn services(resolver: &TokioResolver, name: &str) -> io::Result<DnsAnswer>
         Some(error) if all.servers.is_empty() => Err(error),
         _ => Ok(all),
     }
+}
+
+fn srv_of(record: &Record) -> Option<&SRV> {
+    if let RData::SRV(service) = &record.data { Some(service) } else { None }
 }
 
 fn lifetime(records: &[Record]) -> Duration {
