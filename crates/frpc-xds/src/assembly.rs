@@ -353,7 +353,6 @@ const SHARE_TOLERANCE: f64 = 1e-6;
 #[cfg(test)]
 mod tests {
     use frpc::{prost::Message, prost_types::Any};
-    use tokio::time::Instant;
 
     use super::*;
     use crate::{
@@ -391,7 +390,7 @@ mod tests {
                 type_url: kind.type_url().to_owned(),
                 ..DiscoveryResponse::default()
             };
-            self.client.change(|state| state.respond(response, Instant::now()));
+            self.client.change(|state| state.respond(response));
             self.assembly.update()
         }
 

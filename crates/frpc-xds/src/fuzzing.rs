@@ -53,8 +53,7 @@ impl HostilePlane {
     }
 
     fn respond(&mut self, response: DiscoveryResponse) {
-        let now = self.now;
-        self.client.change(|state| state.respond(response, now));
+        self.client.change(|state| state.respond(response));
         self.look();
     }
 

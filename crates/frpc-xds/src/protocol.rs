@@ -40,6 +40,8 @@ struct TypeState {
     is_due: bool,
     /// The version of the last refused response.
     refused_version: Option<String>,
+    /// The time of the last request that refused a response.
+    refused: Option<Instant>,
     /// The time before which no request is made.
     pause_until: Option<Instant>,
     /// The reason to refuse the last response, for the next request.
@@ -133,7 +135,7 @@ impl AdsState {
     pub(crate) fn end_stream(&mut self) {
         for state in self.types.values_mut() {
             state.nonce.clear();
-            (state.refused_version, state.pause_until) = (None, None);
+            (state.refused_version, state.refused, state.pause_until) = (None, None, None);
             (state.was_requested, state.refusal) = (false, None);
             state.subscriptions.values_mut().for_each(|subscription| subscription.requested = None);
         }
@@ -146,6 +148,7 @@ impl AdsState {
         }
         let (kind, state) = self.types.iter_mut().find(|(_, state)| state.is_due_at(now))?;
         (state.is_due, state.pause_until) = (false, None);
+        state.refused = state.refusal.as_ref().map(|_| now).or(state.refused);
         if state.subscriptions.is_empty() && !state.was_requested {
             return self.next_request(stream, now);
         }
@@ -196,7 +199,7 @@ impl AdsState {
     }
 
     /// Takes a response. Its acceptance or refusal becomes the next request. Returns `true` if a resource has changed.
-    pub(crate) fn respond(&mut self, response: DiscoveryResponse, now: Instant) -> bool {
+    pub(crate) fn respond(&mut self, response: DiscoveryResponse) -> bool {
         let Some(kind) = ResourceKind::of_url(&response.type_url) else {
             // Without a type there is nothing to refuse.
             warn!(type_url = shown(&response.type_url), "the control plane sent resources of an unknown type");
@@ -265,18 +268,19 @@ impl AdsState {
         state.nonce = response.nonce;
         state.is_due = true;
         state.refusal = faults.into_reason();
+        let is_again = state.refused_version.as_ref() == Some(&response.version_info);
         match &state.refusal {
             None => {
                 debug!(?kind, version = shown(&response.version_info), "accepted resources");
-                (state.version, state.refused_version) = (response.version_info, None);
-            }
-            // Some control planes send a refused version again without delay.
-            Some(_) if state.refused_version.as_ref() == Some(&response.version_info) => {
-                state.pause_until = Some(now + REFUSAL_PAUSE);
+                (state.version, state.refused_version, state.pause_until) = (response.version_info, None, None);
             }
             Some(reason) => {
-                warn!(?kind, version = shown(&response.version_info), reason, "refused resources");
-                state.refused_version = Some(response.version_info);
+                if !is_again {
+                    warn!(?kind, version = shown(&response.version_info), reason, "refused resources");
+                    state.refused_version = Some(response.version_info);
+                }
+                // Some control planes answer a refusal with an invalid version without delay: the same, or another one.
+                state.pause_until = state.refused.map(|last| last + REFUSAL_PAUSE);
             }
         }
         has_changed
@@ -319,7 +323,7 @@ impl Faults {
 
 /// The time after a request in which a resource must arrive.
 pub(crate) const RESOURCE_TIME_MAX: Duration = Duration::from_secs(15);
-/// The pause before the refusal of a version that was refused before.
+/// The shortest time between two refusals of resources of one type.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum number of resources in a response.
 const RESOURCES_MAX: usize = 10_000;
@@ -376,30 +380,25 @@ mod tests {
         assert_eq!(first.node.unwrap().id, "me");
         assert_eq!(state.next_request(stream, Instant::now()), None);
 
-        assert!(state.respond(response(KIND, "1", vec![assignment("a", 0)]), Instant::now()));
+        assert!(state.respond(response(KIND, "1", vec![assignment("a", 0)])));
         let ack = state.next_request(stream, Instant::now()).unwrap();
         assert_eq!((&*ack.version_info, &*ack.response_nonce, ack.error_detail), ("1", "nonce 1", None));
         assert_eq!(ack.node, None, "only the first request identifies the client");
         assert!(is_known(&state, KIND, "a"));
-        assert!(!state.respond(response(KIND, "2", vec![assignment("a", 0)]), Instant::now()), "nothing has changed");
+        assert!(!state.respond(response(KIND, "2", vec![assignment("a", 0)])), "nothing has changed");
     }
 
     #[tokio::test(start_paused = true)]
     async fn wrong_resources_are_refused_and_the_last_good_ones_stay() {
         let (mut state, stream) = state_with(KIND, &["a", "b"]);
         state.next_request(stream, Instant::now()).unwrap();
-        state.respond(response(KIND, "1", vec![assignment("a", 0)]), Instant::now());
+        state.respond(response(KIND, "1", vec![assignment("a", 0)]));
         state.next_request(stream, Instant::now()).unwrap();
         let good = state.resource(KIND, "a");
         // There is no priority 0. The valid part of the response is used.
         let broken = Any { type_url: KIND.type_url().to_owned(), value: vec![0xff; 9] };
         let other = Any { type_url: "type.googleapis.com/other".to_owned(), value: Vec::new() };
-        assert!(
-            state.respond(
-                response(KIND, "2", vec![assignment("a", 3), assignment("b", 0), broken, other]),
-                Instant::now()
-            )
-        );
+        assert!(state.respond(response(KIND, "2", vec![assignment("a", 3), assignment("b", 0), broken, other])));
         let nack = state.next_request(stream, Instant::now()).unwrap();
         assert_eq!((&*nack.version_info, &*nack.response_nonce), ("1", "nonce 2"));
         let reason = nack.error_detail.unwrap().message;
@@ -408,40 +407,50 @@ mod tests {
         }
         assert_eq!(state.resource(KIND, "a"), good);
         assert!(is_known(&state, KIND, "b"));
+        tokio::time::advance(REFUSAL_PAUSE).await;
         let twice = vec![assignment("a", 0), assignment("a", 0)];
-        state.respond(response(KIND, "3", twice), Instant::now());
+        state.respond(response(KIND, "3", twice));
         let nack = state.next_request(stream, Instant::now()).unwrap();
         assert_eq!(nack.error_detail.unwrap().message, "a: appears twice");
         assert!(is_known(&state, KIND, "a"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_is_sent_again_is_refused_once_per_second() {
-        let (mut state, stream) = state_with(KIND, &["a"]);
-        let now = Instant::now();
-        state.next_request(stream, now).unwrap();
-        for is_again in [false, true, true] {
-            state.respond(response(KIND, "1", vec![assignment("a", 3)]), now);
-            assert_eq!(state.next_request(stream, now).is_none(), is_again);
-            if is_again {
-                assert_eq!(state.next_pause_end(), Some(now + REFUSAL_PAUSE));
-                let nack = state.next_request(stream, now + REFUSAL_PAUSE).unwrap();
-                assert!(nack.error_detail.is_some());
+    async fn invalid_versions_are_refused_once_per_second() {
+        for versions in [["1", "1", "1", "1"], ["1", "2", "1", "2"], ["1", "2", "3", "4"]] {
+            let (mut state, stream) = state_with(KIND, &["a"]);
+            let mut now = Instant::now();
+            state.next_request(stream, now).unwrap();
+            for (number, version) in versions.into_iter().enumerate() {
+                state.respond(response(KIND, version, vec![assignment("a", 3)]));
+                if number > 0 {
+                    assert_eq!(state.next_request(stream, now), None, "{versions:?}");
+                    // A further response does not delay the refusal.
+                    state.respond(response(KIND, version, vec![assignment("a", 3)]));
+                    now += REFUSAL_PAUSE;
+                    assert_eq!(state.next_pause_end(), Some(now));
+                }
+                assert!(state.next_request(stream, now).unwrap().error_detail.is_some());
             }
+            state.respond(response(KIND, "5", vec![assignment("a", 3)]));
+            state.respond(response(KIND, "6", vec![assignment("a", 0)]));
+            let ack = state.next_request(stream, now).unwrap();
+            assert_eq!((&*ack.version_info, ack.error_detail), ("6", None), "a valid version needs no pause");
+            state.respond(response(KIND, "7", vec![assignment("a", 3)]));
+            assert!(
+                state.next_request(stream, now + REFUSAL_PAUSE).is_some(),
+                "after a second, neither does another one"
+            );
         }
-        state.respond(response(KIND, "2", vec![assignment("a", 3)]), now);
-        assert!(state.next_request(stream, now).is_some(), "another version is refused without a pause");
-        state.respond(response(KIND, "3", vec![assignment("a", 0)]), now);
-        assert_eq!(state.next_request(stream, now).unwrap().error_detail, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_first_version_that_is_wrong_is_an_error() {
         let (mut state, stream) = state_with(KIND, &["a"]);
         state.next_request(stream, Instant::now()).unwrap();
-        assert!(state.respond(response(KIND, "1", vec![assignment("a", 3)]), Instant::now()));
+        assert!(state.respond(response(KIND, "1", vec![assignment("a", 3)])));
         assert!(matches!(state.resource(KIND, "a"), ResourceState::Refused(_)));
-        assert!(state.respond(response(KIND, "2", vec![assignment("a", 0)]), Instant::now()));
+        assert!(state.respond(response(KIND, "2", vec![assignment("a", 0)])));
         assert!(is_known(&state, KIND, "a"));
     }
 
@@ -460,17 +469,14 @@ mod tests {
         assert!(state.expire(begun + RESOURCE_TIME_MAX * 2));
         assert_eq!(state.resource(KIND, "a"), ResourceState::Missing);
         assert_eq!(state.next_expiry(), None);
-        assert!(
-            state.respond(response(KIND, "1", vec![assignment("a", 0)]), Instant::now()),
-            "a late resource is used"
-        );
+        assert!(state.respond(response(KIND, "1", vec![assignment("a", 0)])), "a late resource is used");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_stream_resumes_with_the_last_versions() {
         let (mut state, stream) = state_with(KIND, &["a"]);
         state.next_request(stream, Instant::now()).unwrap();
-        state.respond(response(KIND, "7", vec![assignment("a", 0)]), Instant::now());
+        state.respond(response(KIND, "7", vec![assignment("a", 0)]));
         state.end_stream();
         assert!(is_known(&state, KIND, "a"), "the last resources stay in use");
         let next = state.begin_stream(false);
@@ -487,7 +493,7 @@ mod tests {
             state.next_request(stream, Instant::now()).unwrap();
             let Some(subscription) = state.type_state(kind).subscriptions.get_mut("a") else { panic!("it is watched") };
             subscription.state = ResourceState::Refused("".into());
-            state.respond(response(kind, "1", Vec::new()), Instant::now());
+            state.respond(response(kind, "1", Vec::new()));
             let is_missing = state.resource(kind, "a") == ResourceState::Missing;
             assert_eq!(is_missing, kind.is_complete(), "{kind:?}");
             assert_eq!(state.resource(kind, "b"), ResourceState::Pending, "it may be new to the control plane");
@@ -515,20 +521,21 @@ mod tests {
         let (mut state, stream) = state_with(KIND, &["a"]);
         state.next_request(stream, Instant::now()).unwrap();
         let many = vec![assignment("a", 0); RESOURCES_MAX + 1];
-        assert!(!state.respond(response(KIND, "1", many), Instant::now()));
+        assert!(!state.respond(response(KIND, "1", many)));
         let nack = state.next_request(stream, Instant::now()).unwrap();
         assert!(nack.error_detail.unwrap().message.contains("more than 10000"));
+        tokio::time::advance(REFUSAL_PAUSE).await;
         // Names and types of any length give a short reason.
         let long = "x".repeat(1 << 20);
         let named = |name: &String| any(KIND, &NamedResource { name: name.clone() });
         let mut resources = vec![named(&long), Any { type_url: long.clone(), value: Vec::new() }];
         resources.extend(vec![Any { type_url: long.clone(), value: Vec::new() }; 100]);
-        state.respond(response(KIND, "2", resources), Instant::now());
+        state.respond(response(KIND, "2", resources));
         let nack = state.next_request(stream, Instant::now()).unwrap();
         let reason = nack.error_detail.unwrap().message;
         assert!(reason.len() < 2 * REASON_LEN_MAX && reason.ends_with(" more"), "{}", reason.len());
         let unknown = DiscoveryResponse { type_url: "type.googleapis.com/Secret".to_owned(), ..Default::default() };
-        assert!(!state.respond(unknown, Instant::now()));
+        assert!(!state.respond(unknown));
         assert_eq!(state.next_request(stream, Instant::now()), None);
     }
 }

@@ -123,7 +123,7 @@ async fn follow_one(
             Some(None) => return Ok(()),
             Some(Some(response)) => {
                 *has_answered = true;
-                client.change(|state| state.respond(response, Instant::now()));
+                client.change(|state| state.respond(response));
                 client.wake();
             }
         }
