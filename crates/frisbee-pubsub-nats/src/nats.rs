@@ -105,6 +105,7 @@ impl Nats {
                 async {}
             }
         };
+        let options = options.within_bounds();
         let connected = options.build().await?.event_callback(hear).connect(addresses).await?;
         let connected = client.get_or_init(|| connected).clone();
         let mut jetstream = jetstream::new(connected.clone());

@@ -26,6 +26,8 @@ use crate::ConnectError;
 /// assert_eq!(options.streams[0].as_str(), "orders.>");
 /// # Ok::<(), frisbee_pubsub_nats::ConnectError>(())
 /// ```
+///
+/// A time above a year counts as a year.
 #[derive(Clone, Debug)]
 pub struct NatsOptions {
     /// Connection name, shown in the servers' lists of connections.
@@ -153,6 +155,15 @@ impl NatsOptions {
         })
     }
 
+    /// Returns the options with times that can be added to the time of a clock.
+    pub(crate) fn within_bounds(self) -> Self {
+        Self {
+            acknowledge_max: self.acknowledge_max.min(TIME_MAX),
+            ping_interval: self.ping_interval.min(TIME_MAX),
+            ..self
+        }
+    }
+
     /// Returns the timeout of one JetStream request before it is retried.
     pub(crate) fn attempt_max(&self) -> Duration {
         self.acknowledge_max.min(ATTEMPT_MAX)
@@ -195,12 +206,25 @@ impl fmt::Debug for Login {
 /// limit messages are dropped and the log reports it.
 const BURST_MAX: usize = 1 << 20;
 
+/// A year: longer than any wait.
+const TIME_MAX: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
 /// Timeout of one JetStream request. The server asked may have died.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_times_can_be_added_to_a_clock() {
+        let longest =
+            NatsOptions { acknowledge_max: Duration::MAX, ping_interval: Duration::MAX, ..NatsOptions::default() };
+        let options = longest.within_bounds();
+        for time in [options.acknowledge_max, options.ping_interval] {
+            assert!(std::time::Instant::now().checked_add(time).is_some(), "{time:?}");
+        }
+    }
 
     #[test]
     fn a_url_has_servers_and_options() {

@@ -3,12 +3,16 @@
 use std::{
     hash::{Hash, Hasher},
     sync::OnceLock,
+    time::Duration,
 };
 
 #[cfg(not(target_family = "wasm"))]
 pub use std::time::Instant;
 #[cfg(target_family = "wasm")]
 pub use web_time::Instant;
+
+/// A year: longer than any wait, and short enough to be added to the time of a clock. A longer setting counts as this one.
+pub const TIME_MAX: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Returns the time of day.
 pub fn time_of_day() -> std::time::SystemTime {
@@ -101,8 +105,6 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -12,6 +12,7 @@ use frpc::{
     codec::Format,
     frisbee::{
         self, HeaderFormat,
+        clock::TIME_MAX,
         rustls::{self, ClientConfig},
     },
 };
@@ -169,7 +170,7 @@ pub(crate) use addresses;
 pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, ws://, grpc://, http:// for Connect, \
      grpc-web+http://, twirp+http://, jsonrpc+tcp://, jsonrpc+http://, jsonrpc+ws://";
 
-/// Parses a duration such as `1.5s`, `200ms` or `2m`. A bare number is in seconds.
+/// Parses a duration such as `1.5s`, `200ms` or `2m`. A bare number is in seconds. More than a year counts as a year.
 pub(crate) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     let end = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -182,7 +183,7 @@ pub(crate) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
         "h" => number * 3600.0,
         _ => return Err(format!("{unit:?} is not a unit of time: use us, ms, s, m or h")),
     };
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    Duration::try_from_secs_f64(seconds).map(|time| time.min(TIME_MAX)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -194,6 +195,8 @@ mod tests {
         for (text, millis) in [("1", 1000), ("1.5s", 1500), ("200ms", 200), ("2m", 120_000), ("500us", 0)] {
             assert_eq!(parse_time(text).unwrap().as_millis(), millis, "{text}");
         }
+        let longest = parse_time("9999999999999999999").unwrap();
+        assert!(std::time::Instant::now().checked_add(longest).is_some(), "{longest:?}");
         for text in ["", "s", "1x", "-1s", "1e400"] {
             assert!(parse_time(text).is_err(), "{text}");
         }

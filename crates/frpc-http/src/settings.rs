@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub(crate) use frpc::frisbee::clock::TIME_MAX;
+
 use frpc::InvalidSetting;
 
 use crate::{cors::Cors, hosts::AllowedHosts, mount::MountTable, rest_routes::RestRoutes};
@@ -180,9 +182,6 @@ impl Additions {
         !self.mounts.is_empty()
     }
 }
-
-/// Longer than any wait, and short enough to be added to the time of a clock.
-pub(crate) const TIME_MAX: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Returns a path prefix with one slash before it and none after it, or an empty one.
 pub(crate) fn path_prefix(prefix: &str) -> String {

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, io, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use frpc::{ByteStream, shown};
+use frpc::{ByteStream, frisbee::clock::TIME_MAX, shown};
 use http_body_util::{BodyExt, Empty};
 use hyper::{Request, StatusCode, Version, body::Incoming, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
@@ -58,6 +58,7 @@ impl SliceApi {
             config.path
         );
         let ResolverSettings { answer_len_max, answer_max, watch_max, .. } = *settings;
+        let [answer_max, watch_max] = [answer_max, watch_max].map(|time| time.min(TIME_MAX));
         Self { config, path, answer_len_max, answer_max, watch_max }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 /// Settings of a resolver, with the limits on what an API server can make it store.
 ///
-/// Fields may be added, so `..ResolverSettings::default()` belongs at the end of a literal.
+/// A time above a year counts as a year. Fields may be added, so `..ResolverSettings::default()` belongs at the end of a literal.
 #[derive(Clone, Debug)]
 pub struct ResolverSettings {
     /// The zone of this process, for hints of topology-aware routing. Default `None`: hints are ignored.

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use frpc::{Channel, Metadata, Request, metrics::MetricsSnapshot, shown};
+use frpc::{Channel, Metadata, Request, frisbee::clock::TIME_MAX, metrics::MetricsSnapshot, shown};
 use tokio::{
     sync::Mutex,
     task::JoinHandle,
-    time::{Instant, MissedTickBehavior, interval_at, timeout},
+    time::{Instant, Interval, MissedTickBehavior, interval_at, timeout},
 };
 use tracing::{debug, warn};
 
@@ -101,7 +101,9 @@ impl OtlpMetrics {
             histograms: settings.histograms,
             turn: Mutex::new(()),
         });
-        let task = tokio::spawn(export_regularly(exporter.clone(), settings.interval));
+        let interval = settings.interval.min(TIME_MAX);
+        let ticks = interval_at(Instant::now() + interval, interval);
+        let task = tokio::spawn(export_regularly(exporter.clone(), ticks));
         Ok(Self { exporter, task })
     }
 
@@ -139,8 +141,7 @@ impl Drop for OtlpMetrics {
     }
 }
 
-async fn export_regularly(exporter: Arc<MetricsExporter>, interval: Duration) {
-    let mut ticks = interval_at(Instant::now() + interval, interval);
+async fn export_regularly(exporter: Arc<MetricsExporter>, mut ticks: Interval) {
     // Exports that took too long are not made up for: each contains all counters.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

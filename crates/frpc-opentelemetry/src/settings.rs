@@ -13,7 +13,7 @@ use crate::error::OtlpError;
 pub struct OtlpSettings {
     /// The target of the collector: `grpc://HOST:PORT`, or `grpcs://` with TLS. Default `grpc://localhost:4317`.
     pub endpoint: String,
-    /// The time between two exports of metrics. Default 60 s.
+    /// The time between two exports of metrics, at most a year. Default 60 s.
     pub interval: Duration,
     /// The time limit of one export, and so of a flush or shutdown. Default 10 s.
     pub timeout: Duration,

@@ -42,7 +42,7 @@ impl XdsSettings {
     pub(crate) fn pause_after(&self, failures: u32) -> Duration {
         let growth = 1.6_f64.powi(i32::try_from(failures.min(64)).unwrap_or(64));
         let pause = (self.pause.as_secs_f64() * growth).min(self.pause_max.as_secs_f64());
-        Duration::from_secs_f64(pause * (0.8 + 0.4 * fastrand::f64()))
+        Duration::try_from_secs_f64(pause * (0.8 + 0.4 * fastrand::f64())).unwrap_or(self.pause_max)
     }
 }
 
@@ -57,5 +57,7 @@ mod tests {
             let pause = settings.pause_after(failures).as_secs_f64();
             assert!(usual * 0.79 <= pause && pause <= usual * 1.21, "{failures}: {pause}");
         }
+        let longest = XdsSettings { pause: Duration::MAX, pause_max: Duration::MAX, ..settings };
+        (0..100).for_each(|failures| assert!(longest.pause_after(failures) >= Duration::MAX / 2));
     }
 }

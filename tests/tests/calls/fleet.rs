@@ -6,8 +6,8 @@ use frpc::{
     Address, Answer, Call, CallError, CallSettings, Channel, Code, Config, ConnectError, ConnectRetry, Layer, Method,
     Next, Request, Server, ServerBuilder, Status,
     fleet::{
-        Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, PickPolicy, Refresh, Resolve,
-        RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
+        Endpoint, Endpoints, FleetSettings, HashKey, HedgingDelay, HedgingPolicy, OutlierSettings, PickPolicy, Refresh,
+        Resolve, RetryPolicy, RetrySettings, ServiceConfig, Target, ThrottleSettings,
     },
     inspect::{self, EndpointPhase, EndpointView},
     layers::{ReportLoad, Trace},
@@ -506,6 +506,41 @@ fn a_server_that_fails_gets_no_calls_for_some_time() {
             ask(&client, "hi").await.unwrap();
         }
         assert_eq!(servers.each_ref().map(Replica::calls), [3, 3, 3], "after 30 s it gets calls again");
+    });
+}
+
+#[test]
+fn the_longest_times_mean_no_limit() {
+    in_virtual_time(async {
+        let longest = Duration::MAX;
+        let servers = replicas::<2>().await;
+        let hedging = HedgingPolicy { delay: HedgingDelay::Fixed(longest), ..HedgingPolicy::default() };
+        let policy = RetryPolicy { first_pause: longest, pause_max: longest, ..RetryPolicy::default() };
+        let outliers = OutlierSettings {
+            failures_in_row: 1,
+            ejection: longest,
+            ejection_max: longest,
+            ..OutlierSettings::default()
+        };
+        let retry = RetrySettings { hedging: Some(hedging), policy, ..RetrySettings::default() };
+        let fleet = FleetSettings { retry, outliers, ..round_robin() };
+        let config = Config { ping_interval: Some(longest - MILLI), silence_max: Some(longest), ..quiet() };
+        let channel = Channel::builder().config(config).fleet(fleet).connect(target(&servers)).await.unwrap();
+        let client = TestClient::new(channel);
+        settle().await;
+        for _ in 0..2 {
+            ask_idempotent(&client, "hi").await.unwrap();
+        }
+        ask_idempotent(&client, "fail 14 busy").await.unwrap_err();
+        servers.iter().for_each(|server| drop(server.service.log.take()));
+        // The sweeps and the looks at PONGs go on.
+        sleep(3600 * SECOND).await;
+        for _ in 0..4 {
+            ask_idempotent(&client, "hi").await.unwrap();
+        }
+        let mut calls = servers.each_ref().map(Replica::calls);
+        calls.sort_unstable();
+        assert_eq!(calls, [0, 4], "one server stays ejected");
     });
 }
 

@@ -7,6 +7,8 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
+use crate::clock::TIME_MAX;
+
 /// The next deadline of a connection, and the deadline of a failed socket.
 pub(super) struct DriverTimer {
     sleep: Pin<Box<Sleep>>,
@@ -61,7 +63,7 @@ impl DriverTimer {
 
 /// Returns a time far in the future, for a timer without a deadline.
 fn far_future() -> Instant {
-    Instant::now() + Duration::from_secs(365 * 24 * 3600)
+    Instant::now() + TIME_MAX
 }
 
 const MOMENT: Duration = Duration::from_millis(1);

@@ -1,5 +1,7 @@
 //! API servers that fail, refuse, lie or send too much.
 
+use std::time::Duration;
+
 use frpc::fleet::Endpoints;
 use frpc_kubernetes::ResolverSettings;
 use serde_json::{Value, json};
@@ -62,6 +64,24 @@ fn a_lost_watch_continues_after_the_last_event() {
         };
         let (_watch, next) = tokio::join!(script, found.next());
         assert_eq!(next.unwrap(), Endpoints::default());
+    });
+}
+
+#[test]
+fn the_longest_times_mean_no_limit() {
+    in_real_time(async {
+        let mut api = FakeApi::listen().await;
+        let longest = ResolverSettings { answer_max: Duration::MAX, watch_max: Duration::MAX, ..hasty() };
+        let mut found = Found::by(&api.resolver(longest));
+        let script = async {
+            api.list(list(5, &[slice("a", 4, 0..1)])).await;
+            let mut watch = api.next().await;
+            let event = event("MODIFIED", slice("a", 7, 0..2));
+            let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+            assert!(watch.send(&format!("{head}{:x}\r\n{event}\r\n", event.len())).await);
+            watch
+        };
+        let (_watch, ()) = tokio::join!(script, found.until(at(0..2)));
     });
 }
 

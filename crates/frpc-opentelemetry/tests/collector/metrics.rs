@@ -135,6 +135,21 @@ fn metrics_are_exported_once_per_interval() {
 }
 
 #[test]
+fn the_longest_interval_means_exports_on_request_only() {
+    in_virtual_time(async {
+        let collector = FakeCollector::default();
+        count_a_call().await;
+        let channel = Channel::in_process(MetricsServiceServer::new(collector.clone()));
+        let settings = OtlpSettings { interval: Duration::MAX, timeout: Duration::MAX, ..OtlpSettings::default() };
+        let metrics = OtlpMetrics::over(channel, settings).unwrap();
+        sleep(3600 * SECOND).await;
+        assert_eq!(collector.received(), 0);
+        metrics.flush().await.unwrap();
+        assert!(collector.received() > 0);
+    });
+}
+
+#[test]
 fn a_stuck_collector_delays_a_flush_by_the_timeout_and_queues_nothing() {
     in_virtual_time(async {
         let collector = FakeCollector::default();

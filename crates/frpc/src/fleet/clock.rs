@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use frisbee::clock::TIME_MAX;
 use tokio::time::Instant;
 
 /// Counts time from the start of the channel, in the form of the rules of `frisbee-rpc-balance`.
@@ -21,4 +22,9 @@ impl FleetClock {
     pub(super) fn at(self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.0)
     }
+}
+
+/// Returns the time after a pause. No pause overflows the clock: above a year, it counts as a year.
+pub(super) fn after(pause: Duration) -> Instant {
+    Instant::now() + pause.min(TIME_MAX)
 }

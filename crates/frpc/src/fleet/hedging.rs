@@ -10,6 +10,7 @@ use tracing::debug;
 use super::{
     attempt::Attempt,
     calling::{FleetCall, code_number},
+    clock::after,
 };
 use crate::{
     call::{exchange::Answer, status::Status},
@@ -26,7 +27,7 @@ impl FleetCall {
         let mut running = FuturesUnordered::new();
         let mut started = 1;
         running.push(self.begin_parallel());
-        let mut next = policy.delay(started, p95).map(|delay| start + delay);
+        let mut next = policy.delay(started, p95).map(after);
         // `true` if the next attempt is a retry, which the budget has allowed.
         let mut is_allowed = false;
         let mut failure = None;
@@ -63,7 +64,7 @@ impl FleetCall {
                     let pause = parallel.or_else(|| if is_last { None } else { self.pause_after(&status) });
                     // A server may ask for a pause of any length.
                     let is_in_time = |at: &Instant| self.time.opening.at.is_none_or(|deadline| *at < deadline);
-                    next = pause.map(|pause| Instant::now() + pause).filter(is_in_time);
+                    next = pause.map(after).filter(is_in_time);
                     if next.is_none() && policy.is_fatal(code_number(&status)) {
                         return Err(status);
                     }
@@ -78,7 +79,7 @@ impl FleetCall {
                     running.push(self.begin_parallel());
                     started += 1;
                     is_allowed = false;
-                    next = policy.delay(started, p95).map(|delay| Instant::now() + delay);
+                    next = policy.delay(started, p95).map(after);
                 }
             }
             if running.is_empty() && next.is_none() {

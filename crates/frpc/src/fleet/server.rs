@@ -56,7 +56,7 @@ impl ServerCaller {
     pub(super) fn is_silent(&self) -> bool {
         let Self::Frisbee(caller) = self else { return false };
         let connection = &caller.current().connection;
-        let usual = connection.config().ping_interval.unwrap_or_default() + PONG_TIME_MAX;
+        let usual = connection.config().ping_interval.unwrap_or_default().saturating_add(PONG_TIME_MAX);
         connection.silence().is_some_and(|silence| silence >= usual)
     }
 

@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::{
     attempt::Attempt,
-    clock::FleetClock,
+    clock::{FleetClock, after},
     members::{EarlierLoad, EndpointChoice, FleetMember, Members},
     ready::ReadyEndpoint,
     resolve::{Endpoint, Endpoints, Refresh, RoutedEndpoints},
@@ -540,7 +540,7 @@ impl Fleet {
         count(EjectionOutcome::Enforced);
         let length = settings.ejection_after(member.ejections);
         warn!(address = %member.endpoint.address, ?length, "an endpoint fails more often than others, it gets no calls");
-        member.ejected_until = Some(tokio::time::Instant::now().into_std() + length);
+        member.ejected_until = Some(after(length).into_std());
         member.ejections += 1;
         member.history.ejections += 1;
     }

@@ -10,7 +10,7 @@ use frpc_balance::{
 
 /// Settings of a channel to several servers. A channel to one address ignores them.
 ///
-/// Fields may be added, so `..FleetSettings::default()` belongs at the end of a literal.
+/// A time above a year counts as a year. Fields may be added, so `..FleetSettings::default()` belongs at the end of a literal.
 ///
 /// ```
 /// use frpc::{Channel, fleet::{FleetSettings, PickPolicy}};

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use frisbee::{ConnectRetry, task::AbortOnDropHandle};
+use frisbee::{ConnectRetry, clock::TIME_MAX, task::AbortOnDropHandle};
 use frpc_balance::PickPolicy;
 use futures_util::stream::{self, BoxStream, FuturesUnordered, StreamExt};
 use tokio::{
@@ -142,8 +142,8 @@ async fn follow(
         |endpoint| AbortOnDropHandle::new(tokio::spawn(keep_connected(fleet.clone(), endpoint, connect.clone())));
     // The last set remains after the end of the resolver.
     let mut sets = sets.chain(stream::pending());
-    let ticks = |period| {
-        let mut ticks = interval(period);
+    let ticks = |period: Duration| {
+        let mut ticks = interval(period.min(TIME_MAX));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
