@@ -64,16 +64,6 @@ pub(crate) fn start(
     fleet
 }
 
-fn start_following(
-    fleet: &Arc<Fleet>,
-    sets: BoxStream<'static, io::Result<Endpoints>>,
-    connect: Arc<ConnectEndpoint>,
-    source: Option<FleetSource>,
-) {
-    let following = follow(Arc::downgrade(fleet), sets, connect, fleet.current().clone(), StopNotifier(source));
-    fleet.keep_task(AbortOnDropHandle::new(tokio::spawn(following)));
-}
-
 /// The source of the endpoints of a set, and the means to connect to them.
 struct FleetSource {
     fleet: Weak<Fleet>,
@@ -86,11 +76,13 @@ impl FleetSource {
     fn start(self) {
         let Some(fleet) = self.fleet.upgrade() else { return };
         let (sets, connect) = (self.resolver.resolve(fleet.refresh().clone()), self.connect.clone());
-        start_following(&fleet, sets, connect, Some(self));
+        let following = follow(self.fleet.clone(), sets, connect, fleet.current().clone(), StopNotifier(Some(self)));
+        fleet.keep_task(AbortOnDropHandle::new(tokio::spawn(following)));
     }
 }
 
-/// Returns the source to its set when a runtime that ends drops the task. The next call starts the tasks again.
+/// Returns the source to its set when a runtime that ends drops the task. The next call, or one that waits, starts the tasks
+/// again.
 struct StopNotifier(Option<FleetSource>);
 
 impl Drop for StopNotifier {
@@ -109,15 +101,25 @@ impl Drop for StopNotifier {
 fn start_cluster(channel: &Fleet, endpoints: Endpoints, connect: Arc<ConnectEndpoint>) -> ClusterFleet {
     let fleet = Arc::new(channel.of_cluster());
     let (found, changes) = watch::channel(endpoints);
-    let sets = stream::unfold((changes, true), async |(mut changes, is_first)| {
-        if !is_first {
-            changes.changed().await.ok()?;
-        }
-        let endpoints = changes.borrow_and_update().clone();
-        Some((Ok(endpoints), (changes, false)))
-    });
-    start_following(&fleet, sets.boxed(), connect, None);
+    let resolver = Arc::new(ClusterEndpoints(changes));
+    FleetSource { fleet: Arc::downgrade(&fleet), resolver, connect }.start();
     ClusterFleet { fleet, found }
+}
+
+/// The endpoints of one cluster, found by the resolver of its channel.
+struct ClusterEndpoints(watch::Receiver<Endpoints>);
+
+impl Resolve for ClusterEndpoints {
+    fn resolve(&self, _: Refresh) -> BoxStream<'static, io::Result<Endpoints>> {
+        let sets = stream::unfold((self.0.clone(), true), async |(mut changes, is_first)| {
+            if !is_first {
+                changes.changed().await.ok()?;
+            }
+            let endpoints = changes.borrow_and_update().clone();
+            Some((Ok(endpoints), (changes, false)))
+        });
+        sets.boxed()
+    }
 }
 
 /// An event in the life of a set.
@@ -289,3 +291,49 @@ async fn use_added(
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// The pause after a failed attempt to open another connection.
 const ADD_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::ready,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use futures_util::FutureExt;
+    use tokio::{runtime::Builder, sync::mpsc};
+
+    use super::*;
+    use crate::{call::deadline::Deadline, error::CallError};
+
+    #[test]
+    fn a_call_that_waits_in_a_cluster_continues_after_the_end_of_its_runtime() {
+        let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (home, other, (begun, mut begins)) = (runtime(), runtime(), mpsc::unbounded_channel());
+        let is_first = AtomicBool::new(true);
+        // The first attempt never ends.
+        let connect = move |_| {
+            begun.send(()).unwrap();
+            match is_first.swap(false, Ordering::Relaxed) {
+                true => pending().boxed(),
+                false => ready(Err(ConnectError::Address(io::ErrorKind::Other.into()))).boxed(),
+            }
+        };
+        let retry = ConnectRetry { attempts: 1, ..ConnectRetry::default() };
+        let channel = Fleet::new(FleetSettings::default(), retry, Refresh::default(), None);
+        let endpoints = Endpoints::new([Endpoint::new("tcp://127.0.0.1:1").unwrap()]);
+        let cluster = home.block_on(async {
+            let cluster = start_cluster(&channel, endpoints, Arc::new(connect));
+            begins.recv().await;
+            cluster
+        });
+        let status = other.block_on(async {
+            let mut waiting = Box::pin(cluster.fleet.any_ready(Deadline::after(Duration::from_secs(10)), false, None));
+            assert!((&mut waiting).now_or_never().is_none());
+            // As the channel does at the end of its runtime.
+            drop(cluster.found);
+            home.shutdown_background();
+            waiting.await.err().unwrap()
+        });
+        assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{status}");
+    }
+}
