@@ -175,7 +175,7 @@ impl RestApi {
     /// Finds the route of a request. `path` is the path of the URL, still encoded.
     ///
     /// If several templates match, the most specific one counts: from left to right, a literal comes before `*`, and
-    /// `*` before `**`. A template with a verb comes first. A `HEAD` request uses the routes of `GET` if it has none.
+    /// `*` before `**`, and more segments after `**` come first. A template with a verb comes first of all. A `HEAD` request uses the routes of `GET` if it has none.
     pub fn find<'a>(self: &'a Arc<Self>, http_method: &str, path: &str) -> RouteMatch<'a> {
         match self.trie.find(http_method, path) {
             PathMatch::Found { route, segments } => {

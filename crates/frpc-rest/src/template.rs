@@ -27,7 +27,7 @@ pub(crate) enum TemplateSegment {
     Literal(String),
     /// `*`: any one segment.
     One,
-    /// `**`: any number of segments up to the end of the path.
+    /// `**`: any number of segments. At most once in a template.
     Rest,
 }
 
@@ -60,7 +60,7 @@ impl PathTemplate {
     ///
     /// # Errors
     ///
-    /// If the text is not a path template, uses a field twice, or has segments after `**`.
+    /// If the text is not a path template, or uses a field or `**` twice.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let mut parser = TemplateParser { text, at: 0, segments: Vec::new(), variables: Vec::new() };
         let verb = parser.template()?;
@@ -76,6 +76,22 @@ impl PathTemplate {
     /// Returns the verb after the colon at the end.
     pub fn verb(&self) -> Option<&str> {
         self.verb.as_deref()
+    }
+
+    /// Returns the segments of a path with this many that are the value of a variable.
+    pub(crate) fn value_range(&self, variable: &TemplateVariable, path_len: usize) -> Range<usize> {
+        let rest = self.segments.iter().position(|segment| *segment == TemplateSegment::Rest);
+        // Segments after `**` are counted from the end of the path.
+        let place = |at: usize| match rest {
+            Some(rest) if at > rest => (at + path_len).saturating_sub(self.segments.len()),
+            _ => at,
+        };
+        place(variable.segments.start)..place(variable.segments.end)
+    }
+
+    /// Returns `true` if the value of a variable can have several segments.
+    pub(crate) fn is_deep(&self, variable: &TemplateVariable) -> bool {
+        self.segments[variable.segments.clone()].contains(&TemplateSegment::Rest)
     }
 
     /// Returns the paths of the fields with a value in the path, with dots.
@@ -115,9 +131,6 @@ impl<'a> TemplateParser<'a> {
 
     fn segments(&mut self, is_variable: bool) -> Result<(), TemplateError> {
         loop {
-            if self.segments.last() == Some(&TemplateSegment::Rest) {
-                return Err(self.error("no segment can follow `**`, because it matches all segments"));
-            }
             self.segment(is_variable)?;
             if !self.take('/') {
                 return Ok(());
@@ -127,8 +140,12 @@ impl<'a> TemplateParser<'a> {
 
     fn segment(&mut self, is_variable: bool) -> Result<(), TemplateError> {
         if self.take('*') {
-            let segment = if self.take('*') { TemplateSegment::Rest } else { TemplateSegment::One };
-            self.segments.push(segment);
+            let is_rest = self.take('*');
+            // With two of them, the value of each variable would be a matter of choice.
+            if is_rest && self.segments.contains(&TemplateSegment::Rest) {
+                return Err(self.error("a path has at most one `**`"));
+            }
+            self.segments.push(if is_rest { TemplateSegment::Rest } else { TemplateSegment::One });
             return Ok(());
         }
         if self.take('{') {
@@ -265,8 +282,8 @@ mod tests {
             ("/a:b/c", "a colon is allowed before the verb only (at byte 2)"),
             ("/a:b c", "a colon is allowed before the verb only (at byte 2)"),
             ("/*:b c", "unexpected character in a verb (at byte 4)"),
-            ("/**/a", "no segment can follow `**`, because it matches all segments (at byte 4)"),
-            ("/{a=**}/b", "no segment can follow `**`, because it matches all segments (at byte 8)"),
+            ("/**/a/**", "a path has at most one `**` (at byte 8)"),
+            ("/{a=**}/{b=c/**}", "a path has at most one `**` (at byte 15)"),
             ("/{a", "the variable is not closed with `}` (at byte 2)"),
             ("/{a=b", "the variable is not closed with `}` (at byte 5)"),
             ("/{a=b*}", "the variable is not closed with `}` (at byte 5)"),

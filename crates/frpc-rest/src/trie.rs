@@ -1,7 +1,8 @@
 //! The search for the template of a path.
 //!
-//! The segments of all templates form a tree. A search visits each node at most once for each verb that fits, so its cost
-//! depends on the templates that match the start of a path, and not on the number of routes.
+//! The segments of all templates form a tree. For each verb that fits, a search visits a node once, and a node after `**`
+//! once for each length of the segments after it. So its cost depends on the templates that match the start of a path, and
+//! not on the number of routes.
 
 use std::{
     borrow::Cow,
@@ -21,17 +22,18 @@ pub(crate) struct PathTrie {
     verb_lens: Vec<usize>,
     /// The number of segments of the longest template.
     depth: usize,
-    has_rest: bool,
+    /// The largest number of segments after `**`, if a template has one.
+    tail_max: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct TrieNode {
     literals: HashMap<u32, usize>,
     one: Option<usize>,
+    /// The node after `**`.
+    rest: Option<usize>,
     /// The routes that end here.
     here: VerbRoutes,
-    /// The routes that end here with `**`.
-    rest: VerbRoutes,
 }
 
 /// Routes with the same path, by the number of their verb.
@@ -61,11 +63,9 @@ impl PathSegments<'_> {
     ///
     /// A value of several segments keeps encoded slashes, so that the number of its segments does not change.
     pub(crate) fn value(&self, variable: &TemplateVariable, template: &PathTemplate) -> Option<String> {
-        let is_deep = template.segments[variable.segments.clone()].last() == Some(&TemplateSegment::Rest);
-        let end = if is_deep { self.0.len() } else { variable.segments.end };
-        let segments = self.0.get(variable.segments.start..end)?;
+        let segments = self.0.get(template.value_range(variable, self.0.len()))?;
         match segments {
-            [one] if !is_deep => template::decode(one),
+            [one] if !template.is_deep(variable) => template::decode(one),
             several => template::decode_except(&several.join("/"), |byte| byte == b'/'),
         }
     }
@@ -79,7 +79,7 @@ impl Default for PathTrie {
             verbs: HashMap::new(),
             verb_lens: Vec::new(),
             depth: 0,
-            has_rest: false,
+            tail_max: None,
         }
     }
 }
@@ -92,8 +92,7 @@ impl PathTrie {
     /// The route with the same path and HTTP method.
     pub(crate) fn insert(&mut self, http_method: &str, template: &PathTemplate, route: usize) -> Result<(), usize> {
         let mut node = 0;
-        let mut is_deep = false;
-        for segment in &template.segments {
+        for (index, segment) in template.segments.iter().enumerate() {
             let fresh = self.nodes.len();
             let next = match segment {
                 TemplateSegment::Literal(text) => {
@@ -101,10 +100,9 @@ impl PathTrie {
                     *self.nodes[node].literals.entry(literal).or_insert(fresh)
                 }
                 TemplateSegment::One => *self.nodes[node].one.get_or_insert(fresh),
-                // Always the last one.
                 TemplateSegment::Rest => {
-                    is_deep = true;
-                    continue;
+                    self.tail_max = self.tail_max.max(Some(template.segments.len() - index - 1));
+                    *self.nodes[node].rest.get_or_insert(fresh)
                 }
             };
             if next == fresh {
@@ -120,9 +118,7 @@ impl PathTrie {
             number(&mut self.verbs, verb)
         });
         self.depth = self.depth.max(template.segments.len());
-        self.has_rest |= is_deep;
-        let node = &mut self.nodes[node];
-        let routes = if is_deep { &mut node.rest } else { &mut node.here }.entry(verb).or_default();
+        let routes = self.nodes[node].here.entry(verb).or_default();
         if let Some(other) = routes.iter().find(|other| other.http_method == http_method) {
             return Err(other.route);
         }
@@ -132,7 +128,7 @@ impl PathTrie {
 
     pub(crate) fn find<'t, 'p>(&'t self, http_method: &str, path: &'p str) -> PathMatch<'t, 'p> {
         let Some(rest) = path.strip_prefix('/') else { return PathMatch::NotFound };
-        if !self.has_rest && rest.split('/').take(self.depth + 1).count() > self.depth.max(1) {
+        if self.tail_max.is_none() && rest.split('/').take(self.depth + 1).count() > self.depth.max(1) {
             return PathMatch::NotFound;
         }
         let mut raw: Vec<&str> = if rest.is_empty() { Vec::new() } else { rest.split('/').collect() };
@@ -223,7 +219,12 @@ impl TrieSearch<'_, '_> {
                 literal.or_else(|| node.one.and_then(|next| self.run(next, at + 1)))
             }
         };
-        below.or_else(|| self.route(&node.rest))
+        below.or_else(|| {
+            let (rest, tail_max) = (node.rest?, trie.tail_max?);
+            let end = self.segments.len();
+            // More segments after `**` are more specific.
+            (end.saturating_sub(tail_max).max(at)..=end).find_map(|tail| self.run(rest, tail))
+        })
     }
 }
 
@@ -257,25 +258,27 @@ mod tests {
 
     /// Returns `true` if a template has this path. `verb` is the part of the last segment after its colon.
     fn has_path(template: &PathTemplate, path: &[&str], verb: Option<&str>) -> bool {
-        let mut segments = template.segments.iter();
-        let mut path = path.iter();
-        template.verb() == verb
-            && loop {
-                match (segments.next(), path.next()) {
-                    (None, None) | (Some(TemplateSegment::Rest), _) => break true,
-                    (Some(TemplateSegment::One), Some(_)) => {}
-                    (Some(TemplateSegment::Literal(text)), Some(segment)) if text == segment => {}
-                    _ => break false,
+        fn fits(segments: &[TemplateSegment], path: &[&str]) -> bool {
+            match (segments, path) {
+                ([], []) => true,
+                ([TemplateSegment::Rest, rest @ ..], path) => (0..=path.len()).any(|at| fits(rest, &path[at..])),
+                ([TemplateSegment::One, rest @ ..], [_, path @ ..]) => fits(rest, path),
+                ([TemplateSegment::Literal(text), rest @ ..], [segment, path @ ..]) => {
+                    text == segment && fits(rest, path)
                 }
+                _ => false,
             }
+        }
+        template.verb() == verb && fits(&template.segments, path)
     }
 
     /// Returns a value that is greater for templates that are more specific.
-    fn precedence(template: &PathTemplate) -> Vec<u8> {
-        let segments = template.segments.iter().map(|segment| match segment {
-            TemplateSegment::Literal(_) => 3,
-            TemplateSegment::One => 2,
-            TemplateSegment::Rest => 0,
+    fn precedence(template: &PathTemplate) -> Vec<usize> {
+        let len = template.segments.len();
+        let segments = template.segments.iter().enumerate().flat_map(|(index, segment)| match segment {
+            TemplateSegment::Literal(_) => vec![3],
+            TemplateSegment::One => vec![2],
+            TemplateSegment::Rest => vec![0, len - index],
         });
         segments.chain([1]).collect()
     }
@@ -302,7 +305,7 @@ mod tests {
     }
 
     fn template() -> impl Strategy<Value = PathTemplate> {
-        let segment = select(vec!["a", "b", "*", "{x}", "{y=a/*}", "{z=*/b}", "**", "{w=**}"]);
+        let segment = select(vec!["a", "b", "*", "{x}", "{y=a/*}", "{z=*/b}", "**", "{w=**}", "{v=a/**/b}"]);
         let verb = select(vec!["", "", ":v", ":v:w", ":w"]);
         (prop::collection::vec(segment, 0..4), verb).prop_filter_map("an invalid template", |(segments, verb)| {
             PathTemplate::parse(&format!("/{}{verb}", segments.join("/"))).ok()
@@ -312,6 +315,27 @@ mod tests {
     fn path() -> impl Strategy<Value = String> {
         let segment = select(vec!["a", "b", "c", "", "a:v", "c:v:w", ":w", "b:w:v"]);
         prop::collection::vec(segment, 0..5).prop_map(|segments| format!("/{}", segments.join("/")))
+    }
+
+    #[test]
+    fn segments_after_any_number_are_matched_from_the_end() {
+        let values = |text: &str, path: &str| {
+            let (mut trie, template) = (PathTrie::default(), PathTemplate::parse(text).unwrap());
+            trie.insert("GET", &template, 0).unwrap();
+            let PathMatch::Found { segments, .. } = trie.find("GET", path) else { return None };
+            template.variables.iter().map(|variable| segments.value(variable, &template)).collect::<Option<Vec<_>>>()
+        };
+        let documents = "/v1/{parent=db/*/docs/**}/{id}:list";
+        for (path, expected) in [
+            ("/v1/db/1/docs/7:list", Some(["db/1/docs", "7"])),
+            ("/v1/db/1/docs/a%2Fb/c/x%20y:list", Some(["db/1/docs/a%2Fb/c", "x y"])),
+            ("/v1/db/1/docs:list", None),
+            ("/v1/db/1/docs/a/b", None),
+        ] {
+            assert_eq!(values(documents, path), expected.map(|values| values.map(str::to_owned).to_vec()), "{path}");
+        }
+        assert_eq!(values("/{a=**}/b/{c}", "/b/b/b"), Some(vec!["b".to_owned(), "b".to_owned()]));
+        assert_eq!(values("/{a=**}/b/{c}", "/b/1"), Some(vec![String::new(), "1".to_owned()]));
     }
 
     proptest! {
@@ -344,7 +368,7 @@ mod tests {
         #[test]
         fn any_path_is_answered(path: String) {
             let mut trie = PathTrie::default();
-            for (index, text) in ["/a/{x}", "/{y=**}:v", "/b/*/c"].iter().enumerate() {
+            for (index, text) in ["/a/{x}", "/{y=**}:v", "/b/*/c", "/b/{z=**}/{x}"].iter().enumerate() {
                 trie.insert("GET", &PathTemplate::parse(text).unwrap(), index).unwrap();
             }
             trie.find("GET", &path);
