@@ -55,6 +55,25 @@ impl Address {
             _ => None,
         }
     }
+
+    /// Splits `HOST:PORT`, the address of a server without its scheme. An IPv6 address is in brackets, which the host
+    /// lacks.
+    ///
+    /// ```
+    /// use frisbee::Address;
+    ///
+    /// assert_eq!(Address::split_host_port("example.org:80")?, ("example.org", 80));
+    /// assert_eq!(Address::split_host_port("[fe80::1%eth0]:80")?, ("fe80::1%eth0", 80));
+    /// assert!(Address::split_host_port("example.org").is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A part is missing or invalid.
+    pub fn split_host_port(text: &str) -> io::Result<(&str, u16)> {
+        split_host_port(text).map_err(|why| invalid(text, why.unwrap_or("expected HOST:PORT")))
+    }
 }
 
 impl Address {
@@ -78,7 +97,8 @@ impl FromStr for Address {
     type Err = io::Error;
 
     fn from_str(text: &str) -> Result<Self, io::Error> {
-        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {text:?}: {why}"));
+        let invalid = |why: &str| invalid(text, why);
+        let wrong_form = || invalid(&format!("expected {EXPECTED}"));
         let (scheme, rest) = text.split_once(':').unwrap_or_default();
         let scheme = scheme.to_ascii_lowercase();
         match (&*scheme, rest) {
@@ -94,15 +114,12 @@ impl FromStr for Address {
                 if let Ok(addr) = place.parse() {
                     return Ok(Self::Tcp(addr));
                 }
-                let (name, port) = place.rsplit_once(':').ok_or_else(|| invalid("port missing"))?;
-                if name.is_empty() || name.contains(['/', ':', '[']) {
-                    return Err(invalid(&format!("expected {EXPECTED}")));
+                let (name, port) = split_host_port(place).map_err(|why| why.map_or_else(wrong_form, invalid))?;
+                // An invalid IPv6 address, or one with the name of an interface.
+                if name.contains(':') {
+                    return Err(wrong_form());
                 }
-                match (port, port.parse()) {
-                    ("", _) => Err(invalid("port missing")),
-                    (port, Ok(number)) if !port.starts_with('+') => Ok(Self::Host { name: name.into(), port: number }),
-                    _ => Err(invalid("port is not a number up to 65535")),
-                }
+                Ok(Self::Host { name: name.into(), port })
             }
         }
     }
@@ -120,6 +137,29 @@ impl fmt::Display for Address {
             Self::Unnamed => f.write_str("unnamed"),
         }
     }
+}
+
+/// Splits `HOST:PORT`. Returns the fault of a port, or `None` for text of another form.
+fn split_host_port(text: &str) -> Result<(&str, u16), Option<&'static str>> {
+    let (host, port) = text.rsplit_once(':').ok_or(Some("port missing"))?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']').ok_or(None)?,
+        None if host.contains(':') => return Err(None),
+        None => host,
+    };
+    if host.is_empty() || host.contains(['/', '[', ']']) {
+        return Err(None);
+    }
+    match port.parse() {
+        _ if port.is_empty() => Err(Some("port missing")),
+        // Rust parses a number with a sign.
+        Ok(number) if !port.starts_with('+') => Ok((host, number)),
+        _ => Err(Some("port is not a number up to 65535")),
+    }
+}
+
+fn invalid(text: &str, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("address {text:?}: {why}"))
 }
 
 /// The supported address forms, for error messages.

@@ -2,7 +2,7 @@
 
 use std::{env, time::Duration};
 
-use frpc::Metadata;
+use frpc::{Address, Metadata};
 
 use crate::error::OtlpError;
 
@@ -154,7 +154,7 @@ fn to_target(url: &str, is_insecure: bool) -> Option<String> {
     let name_len = host.find(']').map_or(0, |bracket| bracket + 1);
     match host[name_len..].split_once(':') {
         None => Some(format!("{scheme}://{host}:4317")),
-        Some(_) => format!("tcp://{host}").parse::<frpc::frisbee::Address>().ok().map(|_| format!("{scheme}://{host}")),
+        Some(_) => Address::split_host_port(host).ok().map(|_| format!("{scheme}://{host}")),
     }
 }
 

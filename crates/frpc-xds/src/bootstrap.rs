@@ -202,8 +202,7 @@ fn read_address(uri: &str) -> Option<PlaneAddress> {
         return path.starts_with('/').then(|| PlaneAddress::Unix(path.into()));
     }
     let host = uri.strip_prefix("dns:///").or_else(|| uri.strip_prefix("dns:")).unwrap_or(uri);
-    let address: Address = format!("tcp://{host}").parse().ok()?;
-    matches!(address, Address::Tcp(_) | Address::Host { .. }).then(|| PlaneAddress::Host(host.to_owned()))
+    Address::split_host_port(host).ok().map(|_| PlaneAddress::Host(host.to_owned()))
 }
 
 fn read_provider(field: &str, provider: &Value) -> Result<Option<CertificateFiles>, XdsError> {

@@ -2,7 +2,7 @@
 
 use std::{io, sync::LazyLock};
 
-use frpc::ConnectSettings;
+use frpc::{Address, ConnectSettings};
 use http::{Uri, uri::Authority};
 
 /// The protocols supported by the client.
@@ -63,17 +63,12 @@ impl ServerUrl {
         if uri.query().is_some() || rest.contains('#') {
             return Err(invalid("'?' and '#' are not allowed in the address of a server".to_owned()));
         }
-        // `http` parses a port with a sign.
-        let is_port_ok = match authority.port() {
-            Some(port) => !port.as_str().starts_with('+'),
-            None => authority.as_str() == authority.host(),
-        };
-        let host = authority.host();
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
-        if host.is_empty() || !is_port_ok {
-            return Err(invalid("expected SCHEME://HOST:PORT".to_owned()));
-        }
-        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let has_port = authority.as_str() != authority.host();
+        let usual_port = if is_secure { 443 } else { 80 };
+        let place = if has_port { authority.to_string() } else { format!("{authority}:{usual_port}") };
+        let (host, port) =
+            Address::split_host_port(&place).map_err(|_| invalid("expected SCHEME://HOST:PORT".to_owned()))?;
+        let host = host.to_owned();
         let path = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { protocol, is_secure, host, port, authority, path })
     }

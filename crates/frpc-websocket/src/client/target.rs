@@ -2,6 +2,7 @@
 
 use std::io;
 
+use frpc::Address;
 use http::{Uri, uri::Authority};
 
 /// A parsed WebSocket URL.
@@ -37,17 +38,11 @@ impl WebSocketUrl {
         if rest.contains('#') {
             return Err(invalid("'#' is not allowed in the address of a server"));
         }
-        // `http` parses a port with a sign.
-        let is_port_ok = match authority.port() {
-            Some(port) => !port.as_str().starts_with('+'),
-            None => authority.as_str() == authority.host(),
-        };
-        let host = authority.host();
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
-        if host.is_empty() || !is_port_ok {
-            return Err(invalid("expected SCHEME://HOST:PORT"));
-        }
-        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let has_port = authority.as_str() != authority.host();
+        let usual_port = if is_secure { 443 } else { 80 };
+        let place = if has_port { authority.to_string() } else { format!("{authority}:{usual_port}") };
+        let (host, port) = Address::split_host_port(&place).map_err(|_| invalid("expected SCHEME://HOST:PORT"))?;
+        let host = host.to_owned();
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         Ok(Self { is_secure, host, port, authority, path })

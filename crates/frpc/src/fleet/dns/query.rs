@@ -61,11 +61,7 @@ impl DnsQuery {
         if place.starts_with('_') {
             return (!place.contains(['/', ':'])).then(|| Self { server, name: place.into(), port: None });
         }
-        let (name, port) = match format!("tcp://{place}").parse().ok()? {
-            Address::Tcp(place) => (place.ip().to_string(), place.port()),
-            Address::Host { name, port } => (name, port),
-            _ => return None,
-        };
+        let (name, port) = Address::split_host_port(place).ok()?;
         Some(Self { server, name: name.into(), port: Some(port) })
     }
 }
@@ -99,6 +95,9 @@ mod tests {
         };
         assert_eq!(DnsQuery::parse_rest("/orders:80"), query(None, "orders", Some(80)));
         assert_eq!(DnsQuery::parse_rest("/[::1]:80"), query(None, "::1", Some(80)));
+        for scope in ["fe80::1%2", "fe80::1%eth0"] {
+            assert_eq!(DnsQuery::parse_rest(&format!("/[{scope}]:80")), query(None, scope, Some(80)));
+        }
         assert_eq!(DnsQuery::parse_rest("10.0.0.1/orders:80"), query(Some("10.0.0.1:53"), "orders", Some(80)));
         assert_eq!(DnsQuery::parse_rest("[::1]:54/orders:80"), query(Some("[::1]:54"), "orders", Some(80)));
         assert_eq!(DnsQuery::parse_rest("/_orders._tcp.internal"), query(None, "_orders._tcp.internal", None));
