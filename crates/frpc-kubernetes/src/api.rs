@@ -45,6 +45,8 @@ pub(crate) struct SliceApi {
     /// The path and query of all requests.
     path: String,
     answer_len_max: usize,
+    /// The maximum number of JSON objects in a page of the list or in an event.
+    objects_max: usize,
     answer_max: Duration,
     watch_max: Duration,
 }
@@ -57,9 +59,10 @@ impl SliceApi {
              service-name%3D{service}",
             config.path
         );
-        let ResolverSettings { answer_len_max, answer_max, watch_max, .. } = *settings;
+        let ResolverSettings { answer_len_max, answer_max, watch_max, endpoints_max, .. } = *settings;
         let [answer_max, watch_max] = [answer_max, watch_max].map(|time| time.min(TIME_MAX));
-        Self { config, path, answer_len_max, answer_max, watch_max }
+        let objects_max = endpoints_max.saturating_mul(OBJECTS_OF_ENDPOINT).max(OBJECTS_MIN);
+        Self { config, path, answer_len_max, objects_max, answer_max, watch_max }
     }
 
     /// Returns a page of the list. The first has no continuation.
@@ -76,7 +79,7 @@ impl SliceApi {
         }
         let mut answer = self.get(&path).await?;
         let text = answer.read_all(self.answer_len_max, self.answer_max).await?;
-        Ok(parse("the list", &text)?)
+        Ok(parse("the list", &text, self.objects_max)?)
     }
 
     /// Starts to watch for changes after a version.
@@ -90,7 +93,7 @@ impl SliceApi {
         let since = Instant::now();
         let answer = self.get(&path).await?;
         let until = since + Duration::from_secs(seconds) + self.answer_max;
-        Ok(SliceWatch { answer, lines: EventLines::new(self.answer_len_max), since, until })
+        Ok(SliceWatch { answer, lines: EventLines::new(self.answer_len_max, self.objects_max), since, until })
     }
 
     async fn get(&self, path: &str) -> Result<Answer, ApiError> {
@@ -158,7 +161,8 @@ impl Answer {
         Ok(None)
     }
 
-    /// Reads the whole content. Each part has to arrive in `silence_max`, and all of them in six times as long.
+    /// Reads the whole content. Each part must arrive within `silence_max`, and all of them within `CONTENT_TIMES_MAX` times
+    /// that.
     async fn read_all(&mut self, len_max: usize, silence_max: Duration) -> io::Result<BytesMut> {
         let mut all = BytesMut::new();
         let late = |_| timed_out("the answer did not end in time".to_owned());
@@ -260,7 +264,11 @@ impl Drop for OwnTask {
 }
 
 /// The number of slices in a page of a list.
-const PAGE_LEN: usize = 50;
+pub(crate) const PAGE_LEN: usize = 50;
+/// The JSON objects for each of the allowed endpoints. An endpoint has about five, and its slice a few.
+const OBJECTS_OF_ENDPOINT: usize = 25;
+/// The allowed JSON objects for a Service with few endpoints.
+const OBJECTS_MIN: usize = 250_000;
 /// The maximum length of the head of an answer.
 const HEAD_LEN_MAX: usize = 64 * 1024;
 /// The maximum length of a Status that is read.

@@ -10,7 +10,7 @@ use tokio::time::{sleep, sleep_until};
 use tracing::debug;
 
 use crate::{
-    api::{ApiChange, ApiError, SliceApi, SliceWatch},
+    api::{ApiChange, ApiError, PAGE_LEN, SliceApi, SliceWatch},
     events::invalid,
     select::EndpointRules,
     settings::ResolverSettings,
@@ -156,7 +156,9 @@ impl SliceWatcher {
     async fn list(&mut self) -> Result<(), ApiError> {
         let mut table = SliceTable::default();
         let mut continuation = String::new();
-        for _ in 0..PAGES_MAX {
+        // Twice the expected number, because a server may send short pages.
+        let pages_max = (2 * self.slices_max.div_ceil(PAGE_LEN)).max(PAGES_MIN);
+        for _ in 0..pages_max {
             let page = self.api.list(&continuation).await?;
             for slice in page.items.unwrap_or_default() {
                 // Only a slice with a name can be changed by later events.
@@ -176,7 +178,7 @@ impl SliceWatcher {
             }
             continuation = next;
         }
-        Err(invalid(format!("the list has more than {PAGES_MAX} pages")).into())
+        Err(invalid(format!("the list has more than {pages_max} pages")).into())
     }
 
     fn apply(&mut self, change: ApiChange) -> Result<(), ApiError> {
@@ -208,10 +210,10 @@ fn checked_version(version: String) -> io::Result<String> {
 
 /// The age of a watch after which a lost server of the channel starts another.
 const REFRESH_AFTER: Duration = Duration::from_secs(10);
-/// The next request follows a watch that lasts less after a pause.
+/// A watch that ends sooner is followed by a pause before the next request.
 const ENDED_EARLY: Duration = Duration::from_secs(1);
 const VERSION_LEN_MAX: usize = 128;
-/// The maximum number of pages of a list.
-const PAGES_MAX: usize = 200;
+/// The allowed number of pages for a Service with few slices.
+const PAGES_MIN: usize = 200;
 /// The maximum length of the text with which the server continues a list. It becomes part of a URL.
 const CONTINUATION_LEN_MAX: usize = 4 * 1024;

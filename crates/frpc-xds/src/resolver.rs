@@ -25,8 +25,8 @@ use crate::{
 /// | `xds+tcp:///orders` | frisbee, with TLS if the cluster has it |
 ///
 /// All channels share one stream to the control plane. It is opened with the first channel, on the runtime of this channel,
-/// and closed after the last clone and the last channel are gone. If this runtime ends, another channel opens it again. While the control plane is gone, channels use its last
-/// resources.
+/// and closed after the last clone and the last channel are gone. If this runtime ends, another channel opens it again. While
+/// the control plane is gone, channels use its last resources.
 #[derive(Clone, Debug)]
 pub struct XdsClient(Arc<ClientState>);
 

@@ -63,5 +63,6 @@ pub(super) fn check_len<T>(field: &str, list: &[T], len_max: usize) -> Result<()
     }
 }
 
-/// The maximum number of seconds of `google.protobuf.Duration`. The sum of the current time and a longer one may overflow.
+/// The maximum number of seconds of `google.protobuf.Duration`. Adding a longer one to the current time may
+/// overflow.
 const SECONDS_MAX: u64 = 315_576_000_000;

@@ -1,5 +1,6 @@
 //! Conditions on text: the values of headers, and paths.
 
+use frpc::shown;
 use regex::{Regex, RegexBuilder};
 
 use crate::protos::frpc::xds::v3::{self as proto, string_matcher::MatchPattern};
@@ -29,8 +30,15 @@ impl FullRegex {
         if text.len() > REGEX_LEN_MAX {
             return Err(format!("a regular expression has {} bytes, more than {REGEX_LEN_MAX}", text.len()));
         }
-        let regex = RegexBuilder::new(&format!("^(?:{text})$")).size_limit(REGEX_SIZE_MAX).build();
-        regex.map(Self).map_err(|error| format!("the regular expression {text:?} is not usable: {error}"))
+        let regex = RegexBuilder::new(&format!("^(?:{text})$"))
+            .size_limit(REGEX_SIZE_MAX)
+            .dfa_size_limit(REGEX_SIZE_MAX)
+            .build();
+        // The error quotes the text.
+        regex.map(Self).map_err(|error| {
+            let (text, error) = (shown(text), shown(error.to_string()));
+            format!("the regular expression \"{text}\" is not usable: {error}")
+        })
     }
 
     pub(super) fn read(matcher: &proto::RegexMatcher) -> Result<Self, String> {
@@ -144,5 +152,5 @@ pub(super) fn has_regex(matcher: &proto::HeaderMatcher) -> bool {
 
 /// The maximum length of the text of a regular expression.
 const REGEX_LEN_MAX: usize = 4 * 1024;
-/// The maximum size of a compiled regular expression.
+/// The maximum size of a compiled regular expression, and of its cache in each thread.
 const REGEX_SIZE_MAX: usize = 256 * 1024;
