@@ -37,7 +37,7 @@ pub(super) fn body_error(error: &(dyn Error + Send + Sync + 'static)) -> Status 
         if matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) {
             return Status::invalid_argument(format!("the body is malformed: {error}"));
         }
-        // hyper has its own words for it, which our own server of HTTP/1.1 does not know.
+        // hyper has a text of its own for this. Both servers of HTTP/1.1 should give the same error.
         if kind == Some(io::ErrorKind::UnexpectedEof) {
             return Status::cancelled("the request ended early: its body is incomplete");
         }

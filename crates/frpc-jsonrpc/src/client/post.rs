@@ -34,7 +34,7 @@ impl PostCaller {
     }
 }
 
-/// The id of every call. Each has a request of its own.
+/// The id of every call. Calls can share it, because each POST carries one call.
 const CALL_ID: u64 = 1;
 
 impl Caller for PostCaller {

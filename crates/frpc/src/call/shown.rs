@@ -1,8 +1,9 @@
-//! Text of a peer within an error.
+//! Quotes of a peer in error messages.
 
 /// Returns text of a peer for an error of this side: without control characters, and cut after 200 characters.
 ///
-/// Quotes stay as they are. Other characters that terminals do not print become escapes such as `\u{1b}`.
+/// Quotes stay as they are, a backslash becomes two, and characters that terminals hide or obey become escapes such as
+/// `\u{1b}`.
 pub fn shown(text: impl AsRef<[u8]>) -> String {
     let text = text.as_ref();
     // A character has at most four bytes.
@@ -15,20 +16,12 @@ pub fn shown(text: impl AsRef<[u8]>) -> String {
     let mut room = SHOWN_LEN_MAX;
     for char in text.chars() {
         let escaped = match char {
-            '"' | '\'' => None,
-            // These reorder or hide text, but count as printable.
-            '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => {
-                Some(char.escape_unicode().to_string())
-            }
-            char => Some(char.escape_debug().to_string()),
+            '"' | '\'' => char.to_string(),
+            char => char.escape_debug().to_string(),
         };
-        let len = escaped.as_ref().map_or(1, |escaped| escaped.chars().count());
-        let Some(left) = room.checked_sub(len) else { return shown + CUT };
+        let Some(left) = room.checked_sub(escaped.chars().count()) else { return shown + CUT };
         room = left;
-        match escaped {
-            Some(escaped) => shown.push_str(&escaped),
-            None => shown.push(char),
-        }
+        shown.push_str(&escaped);
     }
     if is_cut { shown + CUT } else { shown }
 }

@@ -404,8 +404,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
                         None => break,
                     }
                 }
-                // The connection is done once its output is written. Its calls end afterwards: a request in the output
-                // that is not yet written may still reach the server.
+                // Calls end after the last attempt to write: their requests in the output may still reach the server.
                 Err(_) => {
                     input = &[];
                     break;
