@@ -33,13 +33,14 @@ impl KeepaliveTimer {
     ///
     /// # Errors
     ///
-    /// Returns [`TimedOut`](io::ErrorKind::TimedOut) if the peer did not answer the last ping in time.
+    /// Returns [`TimedOut`](io::ErrorKind::TimedOut) if the peer did not answer the last ping in time, or took nothing
+    /// of a full output.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let asks = !self.is_heard;
             if asks && self.is_asked {
-                let why = format!("the peer did not answer a ping within {:?}", self.timeout);
+                let why = format!("the peer did not answer a ping or take output within {:?}", self.timeout);
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
             }
             (self.is_heard, self.is_asked) = (false, asks);

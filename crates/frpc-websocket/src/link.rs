@@ -91,6 +91,11 @@ impl WebSocketConnection {
         self.output.len()
     }
 
+    /// Returns `true` if reading must wait until queued output is written.
+    fn is_full(&self) -> bool {
+        self.output.len() >= self.output_len_max
+    }
+
     /// Returns `true` if messages can still be queued.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, ClosePhase::Open)
@@ -154,8 +159,19 @@ impl WebSocketConnection {
 
     /// Writes queued frames, then reads once.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Checked first: a full output, or a peer that never stops sending, must not extend the closing handshake.
+        if matches!(self.phase, ClosePhase::Closing) && self.poll_late(cx).is_ready() {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the peer did not answer the close frame in time",
+            )));
+        }
         // Stop reading from a peer that sends pings without reading the pongs: they would fill the output.
-        if self.poll_write_out(cx)?.is_pending() && self.output.len() >= self.output_len_max {
+        if self.poll_write_out(cx)?.is_pending() && self.is_full() {
+            // A ping could not be written now. A peer that takes no byte within the same time is dead.
+            while let Some(keepalive) = &mut self.keepalive {
+                ready!(keepalive.poll_due(cx))?;
+            }
             return Poll::Pending;
         }
         match self.poll_fill(cx) {
@@ -169,13 +185,7 @@ impl WebSocketConnection {
                 }
                 Poll::Ready(read.map(|_| ()))
             }
-            Poll::Pending if matches!(self.phase, ClosePhase::Closing) => {
-                ready!(self.poll_late(cx));
-                Poll::Ready(Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "the peer did not answer the close frame in time",
-                )))
-            }
+            Poll::Pending if matches!(self.phase, ClosePhase::Closing) => Poll::Pending,
             Poll::Pending => {
                 while let Some(keepalive) = &mut self.keepalive {
                     ready!(keepalive.poll_due(cx))?;
@@ -251,11 +261,16 @@ impl WebSocketConnection {
     pub(crate) fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
             self.is_flushed = false;
+            let was_full = self.is_full();
             let len = ready!(Pin::new(&mut self.io).poll_write(cx, &self.output))?;
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.output.advance(len);
+            // Nothing is read while the output is full, so progress of a slow peer counts as input.
+            if let (true, Some(keepalive)) = (was_full, &mut self.keepalive) {
+                keepalive.record_input();
+            }
             if self.output.is_empty() && self.output.capacity() > OUTPUT_LEN_MAX {
                 self.output = BytesMut::new();
             }

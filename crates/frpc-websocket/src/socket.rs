@@ -89,6 +89,8 @@ impl WebSocket {
     }
 
     /// Pings the peer after `interval` without input, and fails if it stays silent for `timeout`.
+    ///
+    /// If too much output is queued for a ping, a peer that takes none of it in this time counts as silent.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.link.keepalive = Some(KeepaliveTimer::new(interval, timeout));
         self

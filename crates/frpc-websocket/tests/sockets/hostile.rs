@@ -1,10 +1,13 @@
 //! Peers that violate the protocol or a limit.
 
-use frpc_websocket::{INVALID_TEXT, MessageKind, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError};
-use support::{in_virtual_time, settle};
+use frpc_websocket::{
+    CloseFrame, INVALID_TEXT, MessageKind, NORMAL, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError,
+};
+use support::{SECOND, in_virtual_time, settle};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
     join,
+    time::{Instant, sleep, timeout},
 };
 
 use crate::peer::{frame, serve};
@@ -107,6 +110,57 @@ fn reading_pauses_when_pongs_are_not_read() {
             () = settle() => {}
         }
         assert!(server.queued() < 100 * 1024, "{} bytes are kept", server.queued());
+    });
+}
+
+#[test]
+fn keepalive_disconnects_a_peer_that_reads_nothing() {
+    in_virtual_time(async {
+        let (ours, theirs) = duplex(1024);
+        let mut client = WebSocket::new(ours, Role::Client).keepalive(10 * SECOND, 3 * SECOND);
+        client.queue(MessageKind::Binary, &[0; 100_000]);
+        let begin = Instant::now();
+        let lost = timeout(60 * SECOND, client.next()).await.expect("the peer is given up");
+        assert!(matches!(lost, Some(Err(WebSocketError::Io(_)))), "{lost:?}");
+        // The first 1024 bytes were written at the beginning, and nothing in the 10 s and the 13 s after that.
+        assert_eq!(begin.elapsed(), 23 * SECOND);
+        drop(theirs);
+    });
+}
+
+#[test]
+fn keepalive_spares_a_peer_that_reads_slowly() {
+    in_virtual_time(async {
+        let (ours, mut theirs) = duplex(1024);
+        let mut client = WebSocket::new(ours, Role::Client).keepalive(10 * SECOND, 3 * SECOND);
+        client.queue(MessageKind::Binary, &[0; 100_000]);
+        let reading = async {
+            while theirs.read(&mut [0; 1024]).await.unwrap() > 0 {
+                sleep(2 * SECOND).await;
+                let _ = theirs.write(b"\x8a\0").await;
+            }
+        };
+        tokio::select! {
+            lost = client.next() => panic!("{lost:?}"),
+            () = reading => panic!("the connection ended"),
+            () = sleep(300 * SECOND) => {}
+        }
+        assert_eq!(client.queued(), 0);
+    });
+}
+
+#[test]
+fn the_closing_handshake_is_limited_with_a_peer_that_reads_nothing() {
+    in_virtual_time(async {
+        let (ours, theirs) = duplex(1024);
+        let mut client = WebSocket::new(ours, Role::Client);
+        client.queue(MessageKind::Binary, &[0; 100_000]);
+        client.close(CloseFrame::new(NORMAL, ""));
+        let begin = Instant::now();
+        let lost = timeout(60 * SECOND, client.next()).await.expect("the peer is given up");
+        assert!(matches!(lost, Some(Err(WebSocketError::Io(_)))), "{lost:?}");
+        assert_eq!(begin.elapsed(), 5 * SECOND);
+        drop(theirs);
     });
 }
 
