@@ -691,9 +691,11 @@ fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result
     }
     let set = compiler.file_descriptor_set();
     let encoded = editions::restored(&set, compiler.encode_file_descriptor_set(), &sources);
+    let parsed = parsed.take();
+    let encoded = descriptors::as_written(encoded, &parsed).map_err(Error::other)?;
     let set = decode_descriptors(&encoded).map_err(|error| Error::schema(&error.diagnostics, &sources))?;
     let mut mistakes = editions::mistakes(&set, &sources);
-    mistakes.extend(protoc_rules::find(&parsed.take(), &set, &encoded));
+    mistakes.extend(protoc_rules::find(&parsed, &set, &encoded));
     if !mistakes.is_empty() {
         return Err(Error::schema(&mistakes, &sources));
     }

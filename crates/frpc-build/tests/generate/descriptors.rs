@@ -9,6 +9,7 @@ use frpc_build::prost_types::{
     field_descriptor_proto::{Label, Type},
     source_code_info::Location,
 };
+use protox::prost::Message as _;
 
 use crate::new_dir;
 
@@ -350,4 +351,28 @@ fn refusal(files: Vec<FileDescriptorProto>) -> String {
 fn compile(out_dir: &Path, files: Vec<FileDescriptorProto>) -> Result<(), String> {
     let options = frpc_build::configure().out_dir(out_dir).emit_rerun_if_changed(false);
     options.compile_fds(FileDescriptorSet { file: files }).map_err(|error| error.to_string())
+}
+
+#[test]
+fn chains_of_public_imports_are_followed() {
+    let dir = new_dir();
+    let main = "import \"first.proto\";\nmessage Main { Third third = 1; Fourth fourth = 2; }\n// End.";
+    let write = |name: &str, text: &str| fs::write(dir.join(name), format!("syntax = \"proto3\";\n{text}")).unwrap();
+    let descriptor = || {
+        let protos = [dir.join("main.proto")];
+        let set = frpc_build::configure().emit_rerun_if_changed(false).descriptor_set(&protos, &[&dir]).unwrap();
+        let set = FileDescriptorSet::decode(&*set).unwrap();
+        set.file.into_iter().find(|file| file.name() == "main.proto").unwrap()
+    };
+    write("second.proto", "import public \"third.proto\";\n");
+    write("third.proto", "import public \"fourth.proto\";\nmessage Third {}\n");
+    write("fourth.proto", "message Fourth {}\n");
+    for syntax in ["syntax = \"proto3\"", "edition = \"2023\""] {
+        fs::write(dir.join("main.proto"), format!("{syntax};\n{main}")).unwrap();
+        write("first.proto", "import public \"third.proto\";\nimport public \"fourth.proto\";\n");
+        let direct = descriptor();
+        write("first.proto", "import public \"second.proto\";\n");
+        // The added imports leave no trace, neither in the imports nor in the locations.
+        assert_eq!(descriptor(), direct, "{syntax}");
+    }
 }
