@@ -10,10 +10,11 @@ use frpc::{
 };
 use frpc_dynamic::SchemaLayouts;
 use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MapKey, MessageDescriptor, SerializeOptions,
+    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
+    SerializeOptions,
 };
 use serde::{Serialize, de::IgnoredAny};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 
@@ -274,60 +275,118 @@ pub(crate) fn details(status: &Status, pool: Option<&DescriptorPool>) -> Vec<Val
     }
 }
 
-/// Returns a message with all its fields as JSON, to be filled in.
+/// Returns a message with all its fields as JSON, to be filled in. Recursive messages are empty, and so are the ones
+/// that would exceed a limit.
 pub(crate) fn template(shape: &MessageDescriptor) -> Value {
-    filled(shape, &mut Vec::new())
+    MessageTemplate { within: Vec::new(), fields: 0 }.message(shape)
 }
 
-fn filled(shape: &MessageDescriptor, within: &mut Vec<String>) -> Value {
-    match shape.full_name() {
-        "google.protobuf.Timestamp" => return "1970-01-01T00:00:00Z".into(),
-        "google.protobuf.Duration" => return "0s".into(),
-        "google.protobuf.FieldMask" => return "".into(),
-        "google.protobuf.Any" => return json!({ "@type": "" }),
-        "google.protobuf.ListValue" => return json!([]),
-        "google.protobuf.Value" => return Value::Null,
-        name if name.starts_with("google.protobuf.") && name.ends_with("Value") => {
-            return shape.get_field(1).map_or(Value::Null, |field| value_of(&field.kind(), within));
+struct MessageTemplate {
+    /// The names of the messages around this place.
+    within: Vec<String>,
+    /// The number of fields so far.
+    fields: usize,
+}
+
+impl MessageTemplate {
+    fn message(&mut self, shape: &MessageDescriptor) -> Value {
+        match shape.full_name() {
+            "google.protobuf.Timestamp" => return "1970-01-01T00:00:00Z".into(),
+            "google.protobuf.Duration" => return "0s".into(),
+            "google.protobuf.FieldMask" => return "".into(),
+            "google.protobuf.Any" => return json!({ "@type": "" }),
+            "google.protobuf.ListValue" => return json!([]),
+            "google.protobuf.Value" => return Value::Null,
+            name if self.within.iter().any(|outer| outer == name) => return json!({}),
+            _ if self.within.len() >= TEMPLATE_DEPTH_MAX || self.fields >= TEMPLATE_FIELDS_MAX => return json!({}),
+            name => self.within.push(name.to_owned()),
         }
-        // Stop at recursive messages.
-        name if within.iter().any(|outer| outer == name) => return json!({}),
-        name => within.push(name.to_owned()),
+        let name = shape.full_name();
+        let filled = match shape.get_field(1) {
+            Some(field) if name.starts_with("google.protobuf.") && name.ends_with("Value") => self.value(&field.kind()),
+            _ => shape.fields().map(|field| (field.json_name().to_owned(), self.field(&field))).collect(),
+        };
+        self.within.pop();
+        filled
     }
-    let mut object = Map::new();
-    for field in shape.fields() {
-        let value = match field.kind() {
+
+    fn field(&mut self, field: &FieldDescriptor) -> Value {
+        self.fields += 1;
+        match field.kind() {
             Kind::Message(entry) if field.is_map() => {
                 let key = match entry.map_entry_key_field().kind() {
                     Kind::String => "",
                     Kind::Bool => "false",
                     _ => "0",
                 };
-                json!({ key: value_of(&entry.map_entry_value_field().kind(), within) })
+                json!({ key: self.value(&entry.map_entry_value_field().kind()) })
             }
-            kind if field.is_list() => json!([value_of(&kind, within)]),
-            kind => value_of(&kind, within),
-        };
-        object.insert(field.json_name().to_owned(), value);
+            kind if field.is_list() => json!([self.value(&kind)]),
+            kind => self.value(&kind),
+        }
     }
-    within.pop();
-    Value::Object(object)
+
+    fn value(&mut self, kind: &Kind) -> Value {
+        match kind {
+            Kind::Message(shape) => self.message(shape),
+            Kind::Enum(declared) => declared.default_value().name().into(),
+            Kind::Bool => false.into(),
+            Kind::String | Kind::Bytes => "".into(),
+            Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64 => "0".into(),
+            _ => 0.into(),
+        }
+    }
 }
 
-fn value_of(kind: &Kind, within: &mut Vec<String>) -> Value {
-    match kind {
-        Kind::Message(shape) => filled(shape, within),
-        Kind::Enum(declared) => declared.default_value().name().into(),
-        Kind::Bool => false.into(),
-        Kind::String | Kind::Bytes => "".into(),
-        Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64 => "0".into(),
-        _ => 0.into(),
-    }
-}
+/// The maximum nesting of messages in a template.
+const TEMPLATE_DEPTH_MAX: usize = 32;
+
+/// The number of fields after which a template opens no more messages: each level of a schema can double them.
+const TEMPLATE_FIELDS_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
+    use frpc_dynamic::DynamicSchema;
+
     use super::*;
+
+    #[test]
+    fn templates_of_hostile_schemas_end() {
+        use frpc::prost_types::{
+            DescriptorProto, FieldDescriptorProto, FileDescriptorProto, field_descriptor_proto::Type,
+        };
+        let message = |name: String, of: &str, fields: i32| DescriptorProto {
+            name: Some(name),
+            field: (1..=fields)
+                .map(|number| FieldDescriptorProto {
+                    name: Some(format!("f{number}")),
+                    number: Some(number),
+                    r#type: Some(Type::Message.into()),
+                    type_name: Some(of.to_owned()),
+                    ..FieldDescriptorProto::default()
+                })
+                .collect(),
+            ..DescriptorProto::default()
+        };
+        // Each message has two fields of the next one.
+        let mut messages: Vec<_> = (0..1000)
+            .map(|level| message(format!("M{level}"), &format!(".google.protobuf.M{}", level + 1), 2))
+            .collect();
+        messages.push(message("M1000".to_owned(), ".google.protobuf.M1000", 1));
+        messages.push(message("LoopValue".to_owned(), ".google.protobuf.LoopValue", 1));
+        let file = FileDescriptorProto {
+            name: Some("hostile.proto".to_owned()),
+            package: Some("google.protobuf".to_owned()),
+            message_type: messages,
+            ..FileDescriptorProto::default()
+        };
+        let mut schema = DynamicSchema::new();
+        schema.add_files([file.encode_to_vec()]).unwrap();
+        let filled = |name| template(&schema.pool().get_message_by_name(name).unwrap());
+        assert_eq!(filled("google.protobuf.LoopValue"), json!({}));
+        assert!(filled("google.protobuf.M0").to_string().len() < 1_000_000);
+        assert_eq!(filled("google.protobuf.StringValue"), json!(""));
+    }
 
     #[test]
     fn compact_json_is_one_line_and_keeps_its_digits() {

@@ -4,8 +4,8 @@ use std::{collections::HashMap, error, fmt};
 
 use frpc::prost::Message;
 use frpc_schema::{
-    EncodedFiles, SchemaOptions, decode_descriptors, descriptors_of, is_resolved_edition,
-    prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet},
+    EncodedFiles, SchemaOptions, decode_descriptors, descriptors_of, is_entry_of_map, is_resolved_edition,
+    prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet, MessageOptions},
 };
 use prost_reflect::DescriptorPool;
 
@@ -55,6 +55,7 @@ impl DynamicSchema {
             if changed.encoded.contains_key(file.name()) || self.pool.get_file_by_name(file.name()).is_some() {
                 continue;
             }
+            check_map_entries(&file.message_type)?;
             changed.encoded.insert(file.name().to_owned(), encoded);
             if is_resolved_edition(file.syntax()) {
                 changed.editions.insert(file.name().to_owned(), file.clone());
@@ -109,6 +110,18 @@ fn without_edition(file: FileDescriptorProto) -> FileDescriptorProto {
     FileDescriptorProto { syntax: Some(syntax.to_owned()), ..file }
 }
 
+/// Refuses entries of maps without a key or value. prost-reflect does not check them, and panics when it reads such a map.
+fn check_map_entries(messages: &[DescriptorProto]) -> Result<(), DynamicSchemaError> {
+    for message in messages {
+        let is_entry = message.options.as_ref().is_some_and(MessageOptions::map_entry);
+        if is_entry && !is_entry_of_map(message) {
+            return Err(DynamicSchemaError(format!("the map entry {} has no valid key and value", message.name())));
+        }
+        check_map_entries(&message.nested_type)?;
+    }
+    Ok(())
+}
+
 fn has_other_enum(message: &DescriptorProto) -> bool {
     begins_without_zero(&message.enum_type) || message.nested_type.iter().any(has_other_enum)
 }
@@ -137,6 +150,12 @@ impl error::Error for DynamicSchemaError {}
 
 #[cfg(test)]
 mod tests {
+    use frpc_schema::prost_types::{
+        FieldDescriptorProto,
+        field_descriptor_proto::{Label, Type},
+    };
+    use prost_reflect::DynamicMessage;
+
     use super::*;
 
     const VECTORS: &[u8] = include_bytes!("../../../tests/vectors/editions.binpb");
@@ -151,6 +170,64 @@ mod tests {
         let mut other = DynamicSchema::new();
         other.add_files(all).unwrap();
         assert_eq!(other.encode(), schema.encode());
+    }
+
+    #[test]
+    fn maps_without_a_key_or_value_are_refused() {
+        let field = |number, of: Type, label: Label| FieldDescriptorProto {
+            name: Some(if number == 1 { "key" } else { "value" }.to_owned()),
+            number: Some(number),
+            r#type: Some(of.into()),
+            label: Some(label.into()),
+            ..FieldDescriptorProto::default()
+        };
+        let map = |fields: Vec<FieldDescriptorProto>| {
+            let entry = DescriptorProto {
+                name: Some("MapEntry".to_owned()),
+                field: fields,
+                options: Some(MessageOptions { map_entry: Some(true), ..MessageOptions::default() }),
+                ..DescriptorProto::default()
+            };
+            let entries = FieldDescriptorProto {
+                type_name: Some(".m.M.MapEntry".to_owned()),
+                ..field(1, Type::Message, Label::Repeated)
+            };
+            let message = DescriptorProto {
+                name: Some("M".to_owned()),
+                field: vec![entries],
+                nested_type: vec![entry],
+                ..DescriptorProto::default()
+            };
+            let file = FileDescriptorProto {
+                name: Some("m.proto".to_owned()),
+                package: Some("m".to_owned()),
+                message_type: vec![message],
+                ..FileDescriptorProto::default()
+            };
+            let mut schema = DynamicSchema::new();
+            schema.add_files([file.encode_to_vec()])?;
+            let message = schema.pool().get_message_by_name("m.M").unwrap();
+            // Field 1 with an empty entry, which has the default key and value.
+            Ok::<_, DynamicSchemaError>(DynamicMessage::decode(message, &[0x0a, 0][..]).unwrap())
+        };
+        let [key, value] = [1, 2].map(|number| field(number, Type::String, Label::Optional));
+        assert!(map(vec![key.clone(), value.clone()]).is_ok());
+        for fields in [
+            vec![],
+            vec![key.clone()],
+            vec![value.clone()],
+            vec![field(1, Type::Double, Label::Optional), value.clone()],
+            vec![field(1, Type::Bytes, Label::Optional), value.clone()],
+            vec![
+                FieldDescriptorProto { type_name: Some(".m.M".to_owned()), r#type: None, ..key.clone() },
+                value.clone(),
+            ],
+            vec![field(1, Type::String, Label::Repeated), value],
+            vec![key, field(2, Type::String, Label::Repeated)],
+        ] {
+            let error = map(fields).unwrap_err();
+            assert_eq!(error.to_string(), "the map entry MapEntry has no valid key and value");
+        }
     }
 
     #[test]

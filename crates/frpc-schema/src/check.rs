@@ -243,13 +243,7 @@ impl<'a> FileChecker<'a, '_> {
 
     /// Checks that a map entry consists of a key and a value.
     fn entry(&mut self, declared: &DescriptorProto, path: &[i32], depth: usize) {
-        let is_single = |field: &FieldDescriptorProto| field.label() == Label::Optional && field.oneof_index.is_none();
-        let is_right = depth > 1
-            && declared.nested_type.is_empty()
-            && declared.enum_type.is_empty()
-            && matches!(&declared.field[..], [key, value]
-                if (key.name(), key.number()) == ("key", 1) && (value.name(), value.number()) == ("value", 2)
-                    && is_single(key) && is_single(value) && is_key(key.r#type()) && value.r#type() != Type::Group);
+        let is_right = depth > 1 && is_entry_of_map(declared);
         if !is_right {
             self.refuse(
                 format!(
@@ -408,6 +402,16 @@ fn prefix(file: &FileDescriptorProto) -> String {
 /// Returns `true` if a message is a map entry.
 pub(crate) fn is_entry(declared: &DescriptorProto) -> bool {
     declared.options.as_ref().is_some_and(|options| options.map_entry())
+}
+
+/// Returns `true` if a message consists of a key and a value, as a map entry has to.
+pub fn is_entry_of_map(declared: &DescriptorProto) -> bool {
+    let is_single = |field: &FieldDescriptorProto| field.label() == Label::Optional && field.oneof_index.is_none();
+    declared.nested_type.is_empty()
+        && declared.enum_type.is_empty()
+        && matches!(&declared.field[..], [key, value]
+            if (key.name(), key.number()) == ("key", 1) && (value.name(), value.number()) == ("value", 2)
+                && is_single(key) && is_single(value) && is_key(key.r#type()) && value.r#type() != Type::Group)
 }
 
 fn is_key(of: Type) -> bool {

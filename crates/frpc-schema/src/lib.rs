@@ -43,6 +43,7 @@ mod syntax;
 #[cfg(test)]
 mod testing;
 
+pub use check::is_entry_of_map;
 pub use check::unescaped;
 pub use descriptors::{EncodedFiles, descriptors_of};
 pub use diagnostic::{Diagnostic, Error, Label};

@@ -130,8 +130,8 @@ impl Drop for LiveScreen {
 fn view(state: &ProcessState, style: OutputStyle, rows: Option<usize>) -> String {
     let mut view = StateView { out: String::new(), style };
     let blocked = state.streams.iter().filter(|stream| stream.blocked.is_some()).count();
-    let connections: u64 =
-        state.servers.iter().filter_map(|server| server.limits.first()).map(|limit| limit.used).sum();
+    let connections = state.servers.iter().filter_map(|server| server.limits.first()).map(|limit| limit.used);
+    let connections = connections.fold(0, u64::saturating_add);
     let sum = |of: fn(&MethodState) -> f64| state.served.iter().map(of).sum::<f64>();
     view.line(format_args!(
         "{} pid {} · up {} · {} MiB · {} connections · {} streams, {blocked} blocked",
@@ -143,7 +143,7 @@ fn view(state: &ProcessState, style: OutputStyle, rows: Option<usize>) -> String
         state.open_streams,
     ));
     let errors = count(sum(|method| method.failure_rate));
-    let in_flight: u64 = state.served.iter().map(|method| method.in_flight).sum();
+    let in_flight = state.served.iter().map(|method| method.in_flight).fold(0, u64::saturating_add);
     view.line(format_args!(
         "{}/s served · {} errors/s · {in_flight} in flight",
         style.bold(&count(sum(|method| method.rate))),
@@ -282,14 +282,22 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use frpc_admin::protos::frpc::admin::v1::ChannelState;
+    use frpc_admin::protos::frpc::admin::v1::{ChannelState, LimitState, ServerState};
 
     use super::*;
 
     #[test]
     fn views_fit_the_terminal_and_hide_control_characters() {
         let hostile = "a\x1b[2J\u{202e}".repeat(30);
-        let method = MethodState { method: hostile.clone(), rate: 1.5e6, p99: 0.25, ..MethodState::default() };
+        let method = MethodState {
+            method: hostile.clone(),
+            rate: 1.5e6,
+            p99: 0.25,
+            in_flight: u64::MAX,
+            ..MethodState::default()
+        };
+        let limit = LimitState { used: u64::MAX, ..LimitState::default() };
+        let server = ServerState { limits: vec![limit], ..ServerState::default() };
         let call = CallState { method: hostile.clone(), message: hostile.clone(), ..CallState::default() };
         let stream = StreamState { peer: hostile.clone(), blocked: Some(3.0), ..StreamState::default() };
         let endpoint = EndpointState { address: hostile.clone(), state: hostile.clone(), ..EndpointState::default() };
@@ -303,6 +311,7 @@ mod tests {
             channels: vec![channel],
             failures: vec![call.clone(); 40],
             slow: vec![call; 40],
+            servers: vec![server; 2],
             ..ProcessState::default()
         };
         let whole = view(&state, OutputStyle::of_stdout(), None);
