@@ -15,6 +15,7 @@ use frpc_services::protos::grpc::reflection::v1::{
     ServerReflectionRequest, ServerReflectionResponse, server_reflection_request::MessageRequest,
     server_reflection_response::MessageResponse,
 };
+use tokio::time::Instant;
 
 use super::{ServerSchema, split};
 use crate::failure::CommandError;
@@ -45,7 +46,14 @@ pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Se
         Format::Polyglot => return Err(ReflectionError::Plain),
         _ => return Err(ReflectionError::Unsupported("it does not support protocol buffers".to_owned())),
     }
-    let mut asking = ReflectionQuery { channel, method: &VERSIONS[0], files: HashMap::new() };
+    described(channel, needed).await
+}
+
+/// Returns the schema of a server that accepts protocol buffers.
+async fn described(channel: &Channel, needed: Option<&str>) -> Result<ServerSchema, ReflectionError> {
+    let deadline = Instant::now() + ANSWERS_TIME_MAX;
+    let mut asking =
+        ReflectionQuery { channel, method: &VERSIONS[0], files: HashMap::new(), received_len: 0, deadline };
     // With the full name of the service, one question is enough, and other services are not downloaded.
     if let Some(service) = needed.and_then(|name| split(name).0).filter(|service| service.contains('.')) {
         match asking.ask([MessageRequest::FileContainingSymbol(service.to_owned())]).await {
@@ -70,6 +78,10 @@ struct ReflectionQuery<'a> {
     method: &'static Method,
     /// The received files by name.
     files: HashMap<String, ReceivedFile>,
+    /// The length of all answers.
+    received_len: usize,
+    /// The end of the last call.
+    deadline: Instant,
 }
 
 struct ReceivedFile {
@@ -115,16 +127,21 @@ impl ReflectionQuery<'_> {
         Ok(answers)
     }
 
-    async fn call(&self, questions: Vec<Bytes>) -> Result<Vec<MessageResponse>, Status> {
+    async fn call(&mut self, questions: Vec<Bytes>) -> Result<Vec<MessageResponse>, Status> {
         let body = Body::Many(Streaming::from_iter(questions));
         let mut head = Head::default();
-        head.set_timeout(ANSWER_MAX);
+        head.set_timeout(self.deadline.saturating_duration_since(Instant::now()));
         let call = Call::new(self.method, Format::Proto, head, body);
         let Body::Many(mut answers) = self.channel.call(call).await?.into_body() else {
             return Err(Status::internal("reflection answered without a stream"));
         };
         let mut all = Vec::new();
         while let Some(answer) = answers.message().await? {
+            self.received_len += answer.len();
+            if self.received_len > ANSWERS_LEN_MAX {
+                let why = format!("the server describes its services in more than {ANSWERS_LEN_MAX} bytes");
+                return Err(Status::resource_exhausted(why));
+            }
             let answer =
                 ServerReflectionResponse::decode(answer).map_err(|error| Status::internal(error.to_string()))?;
             all.extend(answer.message_response);
@@ -158,9 +175,74 @@ impl ReflectionQuery<'_> {
 /// The maximum number of files of a server. Each file can import another, so a hostile server could continue forever.
 const FILES_MAX: usize = 10_000;
 
-/// The timeout of a reflection call.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// The maximum length of all answers.
+const ANSWERS_LEN_MAX: usize = 64 * 1024 * 1024;
+
+/// The maximum time of all reflection calls: each answer can ask for another file.
+const ANSWERS_TIME_MAX: Duration = Duration::from_secs(30);
 
 fn senseless(error: &dyn std::error::Error) -> ReflectionError {
     ReflectionError::Failed(CommandError::new(format!("the server returned an invalid schema: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use frpc::{
+        Request, Response,
+        generated::{Answer, Service},
+    };
+    use frpc_services::protos::grpc::reflection::v1::FileDescriptorResponse;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A server that answers with a file of this length, which imports one more file, as often as told.
+    struct HostileServer {
+        file_len: usize,
+        answers: usize,
+        pause: Duration,
+    }
+
+    impl Service for HostileServer {
+        const NAME: &'static str = "grpc.reflection.v1.ServerReflection";
+        const METHODS: &'static [Method] = &[VERSIONS[0]];
+
+        async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
+            sleep(self.pause).await;
+            call.bidirectional(async |request: Request<Streaming<ServerReflectionRequest>>| {
+                let asked = request.into_inner().message().await?.and_then(|question| question.message_request);
+                let name = match asked {
+                    Some(MessageRequest::FileByFilename(name)) => name,
+                    _ => "a".to_owned(),
+                };
+                let file = FileDescriptorProto {
+                    dependency: vec![format!("{name}a")],
+                    package: Some("a".repeat(self.file_len)),
+                    name: Some(name),
+                    ..FileDescriptorProto::default()
+                };
+                let files = FileDescriptorResponse { file_descriptor_proto: vec![file.encode_to_vec().into()] };
+                let answer = ServerReflectionResponse {
+                    message_response: Some(MessageResponse::FileDescriptorResponse(files)),
+                    ..ServerReflectionResponse::default()
+                };
+                Ok(Response::new(Streaming::from_iter(vec![answer; self.answers])))
+            })
+            .await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_answers_and_imports_end() {
+        for (server, code) in [
+            (HostileServer { file_len: 1 << 20, answers: 100, pause: Duration::ZERO }, Code::ResourceExhausted),
+            (HostileServer { file_len: 1 << 20, answers: 1, pause: Duration::ZERO }, Code::ResourceExhausted),
+            (HostileServer { file_len: 1, answers: 1, pause: Duration::from_secs(1) }, Code::DeadlineExceeded),
+        ] {
+            let start = Instant::now();
+            let found = described(&Channel::in_process(server), Some("a.A/B")).await;
+            assert!(matches!(&found, Err(ReflectionError::Call(status)) if status.code() == code), "{found:?}");
+            assert!(start.elapsed() <= ANSWERS_TIME_MAX + Duration::from_secs(1), "{:?}", start.elapsed());
+        }
+    }
 }
