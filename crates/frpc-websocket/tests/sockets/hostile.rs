@@ -1,13 +1,21 @@
 //! Peers that violate the protocol or a limit.
 
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+};
+
 use frpc_websocket::{
     CloseFrame, INVALID_TEXT, MessageKind, NORMAL, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError,
 };
 use support::{SECOND, in_virtual_time, settle};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, duplex},
     join,
-    time::{Instant, sleep, timeout},
+    task::consume_budget,
+    time::{Instant, advance, sleep, timeout},
 };
 
 use crate::peer::{frame, serve};
@@ -202,5 +210,43 @@ fn nothing_is_sent_after_a_rejection() {
         assert!(refused.unwrap().is_err());
         server.queue(MessageKind::Text, b"more");
         assert_eq!((server.queued(), code), (0, PROTOCOL_ERROR));
+    });
+}
+
+/// A peer that always has another ping. Reading from it uses the budget of the task, as with a socket.
+struct EndlessPings;
+
+impl AsyncRead for EndlessPings {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(pin!(consume_budget()).poll(cx));
+        into.put_slice(b"\x89\0");
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for EndlessPings {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_peer_with_endless_frames_cannot_prevent_a_close() {
+    in_virtual_time(async {
+        let mut socket = WebSocket::new(EndlessPings, Role::Client);
+        socket.close(CloseFrame::new(NORMAL, ""));
+        let mut closed = pin!(socket.next());
+        assert!(poll_fn(|cx| Poll::Ready(closed.as_mut().poll(cx).is_pending())).await);
+        advance(6 * SECOND).await;
+        let outcome = poll_fn(|cx| Poll::Ready(closed.as_mut().poll(cx))).await;
+        assert!(matches!(outcome, Poll::Ready(Some(Err(WebSocketError::Io(_))))), "{outcome:?}");
     });
 }
