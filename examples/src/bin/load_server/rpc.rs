@@ -10,7 +10,7 @@ use examples::benchmark::{
     stream_service_server::{StreamService, StreamServiceServer},
 };
 use frpc::{CallSettings, ServeError, Server, Status, Streaming};
-use frpc_http::{Http, HttpSettings};
+use frpc_http::{Http, HttpSettings, StaticFile};
 use frpc_jsonrpc::JsonRpc;
 use futures_util::stream;
 
@@ -26,7 +26,8 @@ pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
             .wire(
                 Http::new()
                     .settings(HttpSettings { message_len_max: 8 << 20, ..HttpSettings::default() })
-                    .mount("/rpc", rpc.clone()),
+                    .mount("/rpc", rpc.clone())
+                    .mount("/file", StaticFile::new("application/octet-stream", vec![b'0'; 39])),
             )
             .wire(rpc)
     } else {
