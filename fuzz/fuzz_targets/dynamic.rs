@@ -12,7 +12,7 @@ use frpc::{
     prost::{self, Message as _},
     prost_types::FileDescriptorSet,
 };
-use frpc_dynamic::{SchemaLayouts, SchemaOptions};
+use frpc_dynamic::{DynamicSchema, SchemaLayouts, SchemaOptions};
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
 #[allow(dead_code, reason = "more is generated than is used here")]
@@ -104,10 +104,14 @@ fn agree<M: Message + prost::Message + Default + PartialEq + Debug>(bytes: &Byte
 
 /// Reads descriptors as the command `frpc` reads those of a server, and a message of each of their types.
 fn read_descriptors(bytes: &[u8]) {
-    let Ok(files) = FileDescriptorSet::decode(bytes) else { return };
+    let mut schema = DynamicSchema::new();
+    if schema.add_set(bytes).is_err() {
+        return;
+    }
+    let files = FileDescriptorSet { file: schema.pool().file_descriptor_protos().cloned().collect() };
     let Ok(layouts) = SchemaLayouts::read(&files, &SchemaOptions::default()) else { return };
-    let Ok(pool) = DescriptorPool::decode(bytes) else { return };
-    for shape in pool.all_messages().filter(|shape| !shape.is_map_entry()) {
+    let is_known = |name| DescriptorPool::global().get_message_by_name(name).is_some();
+    for shape in schema.pool().all_messages().filter(|shape| !shape.is_map_entry() && !is_known(shape.full_name())) {
         let written = layouts.encode(&DynamicMessage::new(shape.clone()));
         let read = layouts.decode(&shape, &written, MemoryBudget::default());
         assert!(matches!(read, Ok(DecodedContent::Message(_))), "{}: {read:?}", shape.full_name());

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, error, fmt};
 
-use frpc::prost::Message;
+use frpc::{prost::Message, shown};
 use frpc_schema::{
     EncodedFiles, SchemaOptions, decode_descriptors, descriptors_of, is_entry_of_map, is_resolved_edition,
     prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet, MessageOptions},
@@ -55,6 +55,7 @@ impl DynamicSchema {
             if changed.encoded.contains_key(file.name()) || self.pool.get_file_by_name(file.name()).is_some() {
                 continue;
             }
+            check_syntax(&file)?;
             check_map_entries(&file.message_type)?;
             changed.encoded.insert(file.name().to_owned(), encoded);
             if is_resolved_edition(file.syntax()) {
@@ -110,12 +111,21 @@ fn without_edition(file: FileDescriptorProto) -> FileDescriptorProto {
     FileDescriptorProto { syntax: Some(syntax.to_owned()), ..file }
 }
 
+/// Refuses an unknown syntax, because prost-reflect panics while it makes the error.
+fn check_syntax(file: &FileDescriptorProto) -> Result<(), DynamicSchemaError> {
+    let is_known =
+        matches!(file.syntax.as_deref(), None | Some("proto2" | "proto3")) || is_resolved_edition(file.syntax());
+    let unknown = || format!("the file {} has the unknown syntax \"{}\"", shown(file.name()), shown(file.syntax()));
+    if is_known { Ok(()) } else { Err(DynamicSchemaError(unknown())) }
+}
+
 /// Refuses entries of maps without a key or value. prost-reflect does not check them, and panics when it reads such a map.
 fn check_map_entries(messages: &[DescriptorProto]) -> Result<(), DynamicSchemaError> {
     for message in messages {
         let is_entry = message.options.as_ref().is_some_and(MessageOptions::map_entry);
         if is_entry && !is_entry_of_map(message) {
-            return Err(DynamicSchemaError(format!("the map entry {} has no valid key and value", message.name())));
+            let name = shown(message.name());
+            return Err(DynamicSchemaError(format!("the map entry {name} has no valid key and value")));
         }
         check_map_entries(&message.nested_type)?;
     }
@@ -170,6 +180,19 @@ mod tests {
         let mut other = DynamicSchema::new();
         other.add_files(all).unwrap();
         assert_eq!(other.encode(), schema.encode());
+    }
+
+    #[test]
+    fn an_unknown_syntax_is_refused() {
+        for syntax in ["", "proto9", "\x1b[2J"] {
+            let file = FileDescriptorProto {
+                name: Some("m.proto".to_owned()),
+                syntax: Some(syntax.to_owned()),
+                ..FileDescriptorProto::default()
+            };
+            let error = DynamicSchema::new().add_files([file.encode_to_vec()]).unwrap_err().to_string();
+            assert!(error.contains("unknown syntax") && !error.contains('\x1b'), "{error}");
+        }
     }
 
     #[test]
