@@ -1,4 +1,4 @@
-//! Errors of protox, with places added where protox gives none.
+//! Converts errors of protox to diagnostics, and finds a location in the sources where protox gives none.
 
 use std::{fs, path::Path};
 
@@ -75,7 +75,7 @@ fn labels(
     }
 }
 
-/// Returns the place of an error without one, and a remark about it.
+/// Finds the location of an error that has none, and a note for the user.
 fn unlabelled(file: &str, message: &str, sources: &IncludeDirs) -> Option<(SourceLocation, &'static str)> {
     if message.ends_with("is not valid utf-8") {
         let bytes = fs::read(sources.path(file)).ok()?;

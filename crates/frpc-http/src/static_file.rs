@@ -31,7 +31,7 @@ impl StaticFile {
     ///
     /// # Panics
     ///
-    /// The content type is no value of a header.
+    /// If `content_type` is not a valid value of a header.
     pub fn new(content_type: &'static str, content: impl Into<Bytes>) -> Self {
         // Checked here, so that no request panics.
         let _ = HeaderValue::from_static(content_type);

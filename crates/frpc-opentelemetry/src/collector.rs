@@ -8,7 +8,7 @@ use crate::{error::OtlpError, settings::OtlpSettings};
 /// timeout.
 pub(crate) fn connect(settings: &OtlpSettings) -> Result<Channel, OtlpError> {
     check(settings)?;
-    // The exports would be counted as calls, so an idle process would never stop reporting news.
+    // This channel has no metrics: counting exports would make an idle process export for ever.
     let calls = ChannelCallSettings { metrics: false, ..ChannelCallSettings::default() };
     let builder = Channel::builder().transport(frpc_http::transport()).calls(calls).timeout(settings.timeout);
     builder.connect_lazy(&*settings.endpoint).map_err(OtlpError::Endpoint)

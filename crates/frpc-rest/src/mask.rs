@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Sets the field `update_mask` to the members of the body, if the message has this field and the request does not set
-/// it. `text` was checked.
+/// it. `text` must be valid JSON, which the caller has checked.
 ///
 /// # Errors
 ///

@@ -43,7 +43,7 @@ pub(crate) struct WebSocketConnection {
     /// `true` if the stream has no unflushed bytes.
     is_flushed: bool,
     phase: ClosePhase,
-    /// The time limit for closing, set once needed.
+    /// Deadline of the closing handshake. `None` until it starts.
     late: Option<Pin<Box<Sleep>>>,
     pub(crate) keepalive: Option<KeepaliveTimer>,
     pub(crate) peer_close: Option<CloseFrame>,
@@ -168,7 +168,7 @@ impl WebSocketConnection {
         }
         // Stop reading from a peer that sends pings without reading the pongs: they would fill the output.
         if self.poll_write_out(cx)?.is_pending() && self.is_full() {
-            // A ping could not be written now. A peer that takes no byte within the same time is dead.
+            // A ping could not be written now. A peer that takes no byte before the keepalive timeout is dead.
             while let Some(keepalive) = &mut self.keepalive {
                 ready!(keepalive.poll_due(cx))?;
             }
@@ -289,7 +289,7 @@ impl WebSocketConnection {
     }
 }
 
-/// The length of unwritten output at which reading of messages, and writing to a stream, stop.
+/// Unwritten bytes at which reading and writing pause.
 pub(crate) const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
 /// The maximum length of a read.

@@ -30,7 +30,7 @@ pub(super) struct PublisherState {
     /// Generation of the registry at the time the routes were computed.
     generation: u64,
     routes: Vec<SubjectRoute>,
-    /// Number of lanes and groups of all routes together.
+    /// Total number of lanes and queue groups in all cached routes.
     targets: usize,
     by_subject: HashMap<Bytes, usize>,
     /// Last subject with its route. Most publishers keep using the same subject.
@@ -40,7 +40,7 @@ pub(super) struct PublisherState {
     /// Indices in `outgoing` with frames to send.
     dirty: Vec<usize>,
     spare: Vec<FrameBuffer>,
-    /// Numbers of the current route since the last change of route or flush.
+    /// Messages and bytes counted on the current route, not yet added to its counters.
     tally: PublishTally,
     /// Cost of all publications since the last flush.
     spent: usize,
@@ -268,8 +268,8 @@ fn check(subject: &[u8]) -> Result<&str, Refusal> {
     Ok(text)
 }
 
-/// Larger payloads are shared among subscribers instead of copied into their frames. One copy costs less than a second
-/// piece in the writes to all of them.
+/// Larger payloads are shared among subscribers instead of copied into their frames. Copying a short payload costs less than
+/// one more buffer in the write to each subscriber.
 const SHARED_LEN_MIN: usize = 16 * 1024;
 /// Larger payloads are passed to the member of a queue group without a copy.
 const REFERRED_LEN_MIN: usize = 4096;

@@ -89,7 +89,7 @@ impl Remains<'_> {
         let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
         drop(core);
         let (local, peer) = (shared.local.clone(), shared.peer.clone());
-        // If the taker was dropped, the connection is dropped too.
+        // If nothing waits for the socket any more, it is closed.
         let _ = taker.send(Raw::new(wire, unread.freeze(), format, local, peer).with_checksums(has_checksums));
         Ok(())
     }

@@ -21,7 +21,7 @@ impl SocketFile {
         Ok(Self { path: path.to_owned(), identity: identity(path)?, is_kept: false })
     }
 
-    /// Represents the file of another process, which may become the property of this one.
+    /// Represents a socket file that another process owns and may hand over to this one.
     pub(super) fn of_another_process(path: &Path) -> io::Result<Self> {
         let mut file = Self::new(path)?;
         file.is_kept = true;

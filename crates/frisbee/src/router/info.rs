@@ -47,6 +47,6 @@ pub enum SendOrder {
     /// packets. Send a packet that requests a takeover only while nothing large is in flight. It could overtake a large
     /// packet, and the rest of that packet would be read as raw bytes.
     Relaxed,
-    /// The router sends nothing, and leaves the decision to a router that wraps it. Without one, order is kept.
+    /// This router sends no packets. A wrapping router chooses the order; the default keeps it.
     Unused,
 }

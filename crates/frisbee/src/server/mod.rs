@@ -129,7 +129,7 @@ impl Server {
         }
         shared.stop_serving();
         self.connections().iter().for_each(|connection| shared.retire(connection));
-        // A timeout shows in the count below.
+        // Ignore a timeout: the count of cut connections below reports it.
         let _ = timeout(limit.saturating_sub(since.elapsed()), shared.slots.wait_until_empty()).await;
         let left = shared.slots.len();
         shared.kill();

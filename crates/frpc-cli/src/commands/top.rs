@@ -262,7 +262,7 @@ impl StateView {
 /// The width of the first column.
 const NAME_LEN: usize = 44;
 
-/// Returns the end of a name, with the width of the first column.
+/// Shortens a name from the left to the width of the first column.
 fn name(name: &str) -> String {
     let name = printable_name(name);
     let len = name.chars().count();

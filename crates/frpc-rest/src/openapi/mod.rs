@@ -83,7 +83,7 @@ struct DocumentWriter<'a> {
     schemas: SchemaSet<'a>,
     /// The operations of each path.
     paths: BTreeMap<String, JsonObject>,
-    /// The first path of each shape. Paths that differ in the names of parameters only are the same for OpenAPI.
+    /// First path for each template, with the names of its parameters removed. Paths that differ in the names of parameters only are the same for OpenAPI.
     by_shape: BTreeMap<String, OpenPath>,
     operations: BTreeSet<String>,
 }
@@ -211,7 +211,7 @@ fn content(message: Option<&str>, schema: JsonObject) -> JsonObject {
 /// The fields of a message that are parameters of the query.
 struct QueryFields<'a> {
     route: &'a RestRoute,
-    /// The names and indices of the fields around the current one.
+    /// Path of fields from the request message to the current field.
     names: Vec<&'a str>,
     indices: Vec<usize>,
     /// The names of the messages around the current one.
