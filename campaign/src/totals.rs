@@ -146,6 +146,7 @@ impl CampaignTotals {
         let fuzzed = 0.0 + self.fuzzing.values().map(|target| target.cpu_hours).sum::<f64>();
         row("fuzz inputs", grouped(inputs));
         row("CPU hours of fuzzing", format!("{fuzzed:.2}"));
+        row("fuzz inputs per CPU hour", grouped(inputs as f64 / fuzzed.max(f64::MIN_POSITIVE)));
         row("hours of soak", format!("{:.2}", self.soak.hours));
         row("CPU hours of soak, with its build", format!("{:.2}", self.soak.cpu_hours));
         row("acts of its users, each with up to 60 calls or messages", grouped(self.soak.acts));
