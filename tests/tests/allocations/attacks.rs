@@ -225,9 +225,15 @@ impl Cost {
         assert!(self.is_over && self.reason == Some(expected), "{name}: {self:?}");
         assert!(self.peak <= kib_max << 10, "{name}: {} KiB are held", self.peak >> 10);
         assert!(self.answered <= 2 * self.sent + 2000, "{name}: {self:?}");
-        // The start and the end of the connection count like 100 KiB, and responses that wait like requests.
-        let work = usual.cpu.as_secs_f64() / usual.sent as f64 * (self.sent + self.peak + (100 << 10)) as f64;
-        assert!(self.cpu.as_secs_f64() <= WORK_MAX * work, "{name}: {self:?} takes more than {work} s");
+        // Responses that wait count like requests.
+        usual.check_work(name, self.sent + self.peak, self.cpu);
+    }
+
+    /// Checks the work for this number of bytes, next to these usual calls.
+    fn check_work(&self, name: &str, len: usize, cpu: Duration) {
+        // The start and the end of the connection count like 100 KiB.
+        let work = self.cpu.as_secs_f64() / self.sent as f64 * (len + (100 << 10)) as f64;
+        assert!(cpu.as_secs_f64() <= WORK_MAX * work, "{name}: {cpu:?} for {len} bytes, not {WORK_MAX} times {work} s");
     }
 }
 
@@ -309,7 +315,7 @@ async fn hold(server: &Server, said: &[u8]) -> (DuplexStream, usize, usize) {
 }
 
 #[test]
-fn peers_that_hold_streams_open_hold_little_memory_for_a_bounded_time() {
+fn peers_that_hold_streams_open_take_little_memory_and_work_for_a_bounded_time() {
     let windows = |value: u32| frame(SETTINGS, 0, 0, &[&[0, 4][..], &value.to_be_bytes()].concat());
     let responses = |window| [windows(window), (0..256).flat_map(|index| endless(stream(index))).collect()].concat();
     let widened = [frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]), responses(0x7fff_ffff)].concat();
@@ -326,10 +332,10 @@ fn peers_that_hold_streams_open_hold_little_memory_for_a_bounded_time() {
     in_virtual_time(async {
         let service = TestService::default();
         let server = server(&service);
-        usual_calls(&server).await;
+        let usual = usual_calls(&server).await;
         service.log.take();
         for (name, said, kib_max, seconds) in rows {
-            let before = LIVE.get();
+            let (before, began) = (LIVE.get(), thread_time());
             let (socket, peak, held) = hold(&server, &said).await;
             println!("{name}: {} KiB at most, then {} KiB", peak >> 10, held >> 10);
             assert!(peak <= kib_max << 10, "{name}: {peak} bytes");
@@ -341,6 +347,7 @@ fn peers_that_hold_streams_open_hold_little_memory_for_a_bounded_time() {
                 drop(socket);
                 settle().await;
             }
+            usual.check_work(name, said.len() + peak, thread_time() - began);
             let dropped = service.log.take();
             assert_eq!(dropped.len(), begun, "{name}: {dropped:?}");
             let left = LIVE.get() - before;
@@ -350,12 +357,12 @@ fn peers_that_hold_streams_open_hold_little_memory_for_a_bounded_time() {
 }
 
 #[test]
-fn a_slow_preface_holds_little_memory_for_a_bounded_time() {
+fn a_slow_preface_takes_little_memory_and_work_for_a_bounded_time() {
     in_virtual_time(async {
         let server = server(&TestService::default());
-        usual_calls(&server).await;
+        let usual = usual_calls(&server).await;
         let (mut ours, theirs) = duplex(1024);
-        let live = LIVE.get();
+        let (live, began) = (LIVE.get(), thread_time());
         PEAK.set(live);
         server.attach(theirs);
         let mut sent = 0;
@@ -372,6 +379,7 @@ fn a_slow_preface_holds_little_memory_for_a_bounded_time() {
         let peak = PEAK.get() - live;
         println!("a slow preface: {peak} bytes");
         assert!(peak < 32 << 10, "{peak} bytes");
+        usual.check_work("a slow preface", sent, thread_time() - began);
     });
 }
 
