@@ -341,8 +341,15 @@ impl SharedLink {
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
             (WaitingCall::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),
-            (WaitingCall::Many(sender), Ok(result)) => drop(sender.send(Ok(self.subscribed(result)?))),
-            (WaitingCall::GivenUp { is_stream: true }, Ok(result)) => drop(self.subscribed(result)?),
+            (WaitingCall::Many(sender), Ok(result)) => {
+                let subscribed = self.subscribed(result);
+                let failure = subscribed.as_ref().err().cloned();
+                let _ = sender.send(subscribed);
+                return failure.map_or(Ok(()), |status| Err(LinkFailure::Server(status)));
+            }
+            (WaitingCall::GivenUp { is_stream: true }, Ok(result)) => {
+                drop(self.subscribed(result).map_err(LinkFailure::Server)?);
+            }
             (WaitingCall::GivenUp { is_stream: false }, Ok(_)) => {}
         }
         Ok(())
@@ -359,14 +366,16 @@ impl SharedLink {
         Some(waiting)
     }
 
-    fn subscribed(self: &Arc<Self>, id: &str) -> Result<Streaming<Bytes>, LinkFailure> {
+    fn subscribed(self: &Arc<Self>, id: &str) -> Result<Streaming<Bytes>, Status> {
         let (sender, messages) = mpsc::channel(MESSAGES_MAX);
         let (unread_len, end) = (Arc::<AtomicUsize>::default(), Arc::<OnceLock<Status>>::default());
         let sender = NotificationSender { messages: sender, unread_len: unread_len.clone(), end: end.clone() };
         match self.state().subscriptions.entry(id.to_owned()) {
             Entry::Vacant(entry) => drop(entry.insert(sender)),
             // The messages of both would be mixed up.
-            Entry::Occupied(_) => return Err(broken(&format_args!("two streams have the subscription {}", shown(id)))),
+            Entry::Occupied(_) => {
+                return Err(invalid(&format_args!("two streams have the subscription {}", shown(id))));
+            }
         }
         let entry = RegistrationGuard { shared: self.clone(), of: RegistrationKey::Subscription(id.to_owned()) };
         Ok(Streaming::new(NotificationReceiver { messages, unread_len, end, _entry: entry }))
@@ -387,19 +396,14 @@ impl SharedLink {
         let Some(subscription) = state.subscriptions.get(id) else { return };
         let failure = match (result, error) {
             (_, Some(error)) => Some(read_status(error)),
-            (Some(result), None) => match subscription.try_send(result) {
-                Ok(()) => return,
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    // This runs on the task of the connection, so it needs no wake-up.
-                    state.outgoing.push_back(unsubscribe(id));
-                    Some(Status::resource_exhausted(format!(
-                        "the reader of the stream is too slow: {MESSAGES_MAX} messages or {MESSAGES_LEN_MAX} bytes are \
-                         waiting"
-                    )))
-                }
-                // The reader is gone. Its `Drop` ends the subscription.
-                Err(mpsc::error::TrySendError::Closed(_)) => return,
-            },
+            (Some(result), None) if subscription.push(result) => return,
+            (Some(_), None) => {
+                // This runs on the task of the connection, so it needs no wake-up.
+                state.outgoing.push_back(unsubscribe(id));
+                Some(Status::resource_exhausted(format!(
+                    "the reader of the stream is too slow: {MESSAGES_MAX} messages or {MESSAGES_LEN_MAX} bytes are waiting"
+                )))
+            }
             (None, None) if is_end => None,
             (None, None) => return,
         };
@@ -424,16 +428,17 @@ fn unsubscribe(id: &str) -> QueuedRequest {
 }
 
 impl NotificationSender {
-    /// Queues a message, unless the reader is gone or the stream is full.
-    fn try_send(&self, result: &str) -> Result<(), mpsc::error::TrySendError<Bytes>> {
-        // Copied: a slice would keep the whole buffer of the connection in memory.
-        let message = Bytes::copy_from_slice(result.as_bytes());
+    /// Queues a message. Returns `false` if the stream is full. Without a reader, whose `Drop` ends the subscription, the
+    /// message is dropped.
+    fn push(&self, result: &str) -> bool {
         if self.unread_len.load(Relaxed) >= MESSAGES_LEN_MAX {
-            return Err(mpsc::error::TrySendError::Full(message));
+            return false;
         }
         // Count before sending, because the reader may take the message immediately.
         self.unread_len.fetch_add(result.len(), Relaxed);
-        self.messages.try_send(message)
+        // Copied: a slice would keep the whole buffer of the connection in memory.
+        let sent = self.messages.try_send(Bytes::copy_from_slice(result.as_bytes()));
+        !matches!(sent, Err(mpsc::error::TrySendError::Full(_)))
     }
 }
 
@@ -612,7 +617,11 @@ fn poll_last_messages(
 }
 
 fn broken(why: &dyn std::fmt::Display) -> LinkFailure {
-    LinkFailure::Server(Status::internal(format!("the server sent an invalid JSON-RPC message: {why}")))
+    LinkFailure::Server(invalid(why))
+}
+
+fn invalid(why: &dyn std::fmt::Display) -> Status {
+    Status::internal(format!("the server sent an invalid JSON-RPC message: {why}"))
 }
 
 /// The maximum number of messages before yielding to other tasks.
