@@ -110,7 +110,7 @@ fn read_descriptors(bytes: &[u8]) {
     }
     let files = FileDescriptorSet { file: schema.pool().file_descriptor_protos().cloned().collect() };
     let Ok(layouts) = SchemaLayouts::read(&files, &SchemaOptions::default()) else { return };
-    let is_known = |name| DescriptorPool::global().get_message_by_name(name).is_some();
+    let is_known = |name: &str| DescriptorPool::global().get_message_by_name(name).is_some();
     for shape in schema.pool().all_messages().filter(|shape| !shape.is_map_entry() && !is_known(shape.full_name())) {
         let written = layouts.encode(&DynamicMessage::new(shape.clone()));
         let read = layouts.decode(&shape, &written, MemoryBudget::default());
